@@ -333,7 +333,8 @@ class AssembledContext:
     @property
     def compaction_due(self) -> bool:
         """True if the context before any cut takes, or is expected to take, more than the profile's `compact_at`."""
-        expected, engine = self.expected_tokens / self.token_budget.available, self._engine
+        expected = self.expected_tokens / self.token_budget.available
+        engine = self._engine
         share = max(self.accounting.full_share, expected)
         return engine is not None and engine.planner is not None and share > engine.compact_at
 

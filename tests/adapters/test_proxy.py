@@ -71,6 +71,8 @@ def talk_openai(url: str, *, stream: bool) -> list[Any]:
                     messages.append({"role": "tool", "tool_call_id": call.id, "content": words(300, call.id)})
                 if not message.tool_calls:
                     break
+    while messages[-1]["role"] == "tool":  # results of the last call, which no request has sent
+        messages.pop()
     return messages
 
 
@@ -105,6 +107,8 @@ def talk_anthropic(url: str, *, stream: bool) -> list[Any]:
                     break
                 results = [{"type": "tool_result", "tool_use_id": c.id, "content": words(300, c.id)} for c in calls]
                 messages.append({"role": "user", "content": results})
+    if messages[-1]["role"] == "user":  # results of the last call, which no request has sent
+        messages.pop()
     return messages
 
 

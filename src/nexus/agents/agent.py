@@ -88,11 +88,19 @@ class Agent:
             SettingsChanges,
             "models builtin engine limits fallbacks confirm workers assemble settings",
         )
-        self.nx, self.limits, self.confirm = nx, limits or Limits(), confirm
-        self._registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self.nx = nx
+        self.limits = limits or Limits()
+        self.confirm = confirm
+        if isinstance(tools, ToolRegistry):
+            self._registry = tools
+        else:
+            self._registry = ToolRegistry(tools)
         self._builtin = builtin
         self.settings = (nx.engine.settings if settings is None else settings).with_changes(changes)
-        self.workers = Workers(nx, self._run_order, workers) if workers is not None else None
+        if workers is not None:
+            self.workers = Workers(nx, self._run_order, workers)
+        else:
+            self.workers = None
         if engine is None:
             if models is None:
                 raise BadSetting("agent has no models (pass models=nexus.models.open_models(), or an engine=)")
@@ -148,7 +156,8 @@ class Agent:
         settings = (self.settings if settings is None else settings).with_changes(changes)
         request = Request(as_event(event, images), session or "main", settings, chooses_session=session is None)
         if session is not None and lease is not None:
-            label, holding = session, nullcontext(lease)
+            label = session
+            holding = nullcontext(lease)
         else:
             label = await self.nx.run(self.nx.engine.session_of, request)
             holding = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait)
@@ -298,7 +307,9 @@ class Agent:
         settings = request.settings
         thread = engine.store.thread_of(label)
         position = turn_with_event(engine.ledger, label, request.event, settings.principal)
-        next_number = engine.store.thread(thread).turn + 1 if thread is not None else 1
+        next_number = 1
+        if thread is not None:
+            next_number = engine.store.thread(thread).turn + 1
         number = position.turn if position is not None else next_number
         return TurnTools(
             self.nx,

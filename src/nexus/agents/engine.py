@@ -50,12 +50,17 @@ class Spending:
 
     def add(self, cost_usd: float | None) -> None:
         """Add the cost of a call or of a worker."""
-        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+        if cost_usd is None or self.cost_usd is None:
+            self.cost_usd = None
+        else:
+            self.cost_usd = self.cost_usd + cost_usd
 
     @property
     def remaining_usd(self) -> float | None:
         """The rest of the limit; None without a limit."""
-        return None if self.limit_usd is None else max(self.limit_usd - (self.cost_usd or 0.0), 0.0)
+        if self.limit_usd is None:
+            return None
+        return max(self.limit_usd - (self.cost_usd or 0.0), 0.0)
 
     def check(self) -> None:
         """Raise LimitReached once nothing is left."""

@@ -54,8 +54,11 @@ class ToolLoop:
         fallbacks: Sequence[str] = (),
         assemble: RemoteAssembly | None = None,
     ) -> None:
-        self.nx, self.models, self.limits = nx, models, limits or Limits()
-        self.fallbacks, self.assemble = tuple(fallbacks), assemble
+        self.nx = nx
+        self.models = models
+        self.limits = limits or Limits()
+        self.fallbacks = tuple(fallbacks)
+        self.assemble = assemble
 
     async def run(
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
@@ -68,7 +71,9 @@ class ToolLoop:
 async def until_canceled(work: Coroutine[Any, Any, T], cancel: asyncio.Event | None) -> T | None:
     """Await work. Once the event is set the work is canceled, and the result is None."""
     task = asyncio.ensure_future(work)
-    canceled = asyncio.ensure_future(cancel.wait()) if cancel is not None else task
+    canceled = task
+    if cancel is not None:
+        canceled = asyncio.ensure_future(cancel.wait())
     try:
         await asyncio.wait((task, canceled), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -180,7 +185,8 @@ class _Run:
                 changes = {"model": self.model}
                 self._withdraw(kind, f"{error}; {self.model} goes on")
             else:
-                self.ctx, self.unrecorded = answer.ctx, None
+                self.ctx = answer.ctx
+                self.unrecorded = None
                 self.messages.extend(answer.result.messages)
                 return answer.result
 
@@ -188,7 +194,8 @@ class _Run:
         """Call the model, pass its tokens on, and return the reply."""
         if self.has_streamed:
             self._withdraw("context_overflow", "the prompt did not fit, and is sent again")
-        self.arriving, self.unrecorded = "", None
+        self.arriving = ""
+        self.unrecorded = None
         self.calls += 1
         async with aclosing(self.loop.models.stream(ctx)) as items:
             async for item in items:
@@ -197,7 +204,8 @@ class _Run:
                     self._add_usage(item)
                     return self.unrecorded
                 if isinstance(item, Retry):
-                    self.arriving, self.has_streamed = "", False
+                    self.arriving = ""
+                    self.has_streamed = False
                 else:
                     self.has_streamed = True
                     self.arriving += item.text if isinstance(item, Token) else ""
@@ -215,11 +223,14 @@ class _Run:
         return not is_stored or turn.status != "completed"
 
     def _withdraw(self, kind: str, text: str) -> None:
-        self.arriving, self.unrecorded, self.has_streamed = "", None, False
+        self.arriving = ""
+        self.unrecorded = None
+        self.has_streamed = False
         self.sink(Retry(kind, text))
 
     def _add_usage(self, reply: ModelReply) -> None:
-        usage, total = reply.result.usage, self.usage
+        usage = reply.result.usage
+        total = self.usage
         names = TokenUsage.__struct_fields__
         self.usage = TokenUsage(*(getattr(total, name) + getattr(usage, name) for name in names))
         self.tools.spending.add(reply.cost_usd)

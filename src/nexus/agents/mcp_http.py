@@ -39,15 +39,20 @@ def _request_id(request: httpx2.Request) -> bytes:
         message: Any = msgspec.json.decode(request.content)
     except (msgspec.DecodeError, httpx2.RequestNotRead):
         return b""
-    request_id = cast("dict[str, Any]", message).get("id") if isinstance(message, dict) else None
-    return b"" if request_id is None else msgspec.json.encode(request_id)
+    request_id = None
+    if isinstance(message, dict):
+        request_id = cast("dict[str, Any]", message).get("id")
+    if request_id is None:
+        return b""
+    return msgspec.json.encode(request_id)
 
 
 class _Body(httpx2.AsyncByteStream):
     """A body of JSON; an error replaces one that is too long."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, request_id: bytes) -> None:
-        self._stream, self._request_id = stream, request_id
+        self._stream = stream
+        self._request_id = request_id
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         body = bytearray()

@@ -54,7 +54,8 @@ class RepairingDecoder(codecs.IncrementalDecoder):
 
     def __init__(self, errors: str = "strict", *, prefix: bytes = b"", request_id: bytes = b"") -> None:
         super().__init__(errors)
-        self._prefix, self._request_id = prefix, request_id
+        self._prefix = prefix
+        self._request_id = request_id
         self._line = bytearray()
         self._start = b""
         self._is_too_long = self._is_answered = False
@@ -85,14 +86,20 @@ class RepairingDecoder(codecs.IncrementalDecoder):
             self._is_too_long = True
             self._start = bytes(self._line[:_END_BYTES]).removeprefix(self._prefix)
         del self._line[:-_END_BYTES]
-        return "" if self._is_answered else self._error(_ID_AT_START.match(self._start))
+        if self._is_answered:
+            return ""
+        return self._error(_ID_AT_START.match(self._start))
 
     def _end(self) -> str:
         """Return the line that has ended, or an error for one that is too long, if its id is at its end."""
-        line, is_too_long, is_answered = bytes(self._line), self._is_too_long, self._is_answered
+        line = bytes(self._line)
+        is_too_long = self._is_too_long
+        is_answered = self._is_answered
         self.reset()
         if is_too_long:
-            return "\n" if is_answered else self._error(_ID_AT_END.search(line))
+            if is_answered:
+                return "\n"
+            return self._error(_ID_AT_END.search(line))
         if not line.startswith(self._prefix):
             return line.decode("utf-8", "replace") + "\n"
         repaired = repair_line(line.removeprefix(self._prefix))
@@ -119,14 +126,18 @@ def repair_line(line: bytes) -> bytes:
         message: Any = msgspec.json.decode(repaired)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         match = _ID_AT_START.match(repaired)  # a line of a log, or an answer that is no JSON
-        return error_line(match[1], "its answer is not JSON").encode().rstrip() if match else repaired
+        if match:
+            return error_line(match[1], "its answer is not JSON").encode().rstrip()
+        return repaired
     if not isinstance(message, dict):
         return repaired
     fields = cast("dict[str, Any]", message)
     if "method" in fields or not isinstance(fields.get("id"), (int, str)):
         return repaired
     answer = _answer(fields)
-    return repaired if answer == fields else msgspec.json.encode(answer)
+    if answer == fields:
+        return repaired
+    return msgspec.json.encode(answer)
 
 
 def _answer(fields: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +164,9 @@ def _answer(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
 
 
 # results -------------------------------------------------------------------------------------------------------------
@@ -172,7 +185,9 @@ class WatchedStream:
     """A server's messages, the package's `ReadStream`, with usable results; `ended` is set when there will be no more."""
 
     def __init__(self, stream: Any, ended: asyncio.Event, problems: list[str]) -> None:
-        self._stream, self._ended, self._problems = stream, ended, problems
+        self._stream = stream
+        self._ended = ended
+        self._problems = problems
 
     @property
     def last_context(self) -> Any:
@@ -256,7 +271,12 @@ def _tool(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _call_result(result: dict[str, Any]) -> dict[str, Any]:
     content = result.get("content")
-    items = cast("list[object]", content) if isinstance(content, list) else [] if content is None else [content]
+    if isinstance(content, list):
+        items = cast("list[object]", content)
+    elif content is None:
+        items = []
+    else:
+        items = [content]
     structured = result.get("structuredContent")
     usable: dict[str, Any] = {
         **result,
@@ -287,7 +307,10 @@ def _content(item: object) -> dict[str, Any]:
     if kind == "resource" and isinstance(resource, dict):
         inner = {key: value for key, value in cast("dict[str, Any]", resource).items() if isinstance(value, str)}
         if "text" in inner or "blob" in inner:
-            data = {"text": inner["text"]} if "text" in inner else {"blob": inner["blob"]}
+            if "text" in inner:
+                data = {"text": inner["text"]}
+            else:
+                data = {"blob": inner["blob"]}
             about = {"mimeType": inner["mimeType"]} if "mimeType" in inner else {}
             return {"type": kind, "resource": {"uri": inner.get("uri", ""), **about, **data}}
     if "text" in texts:

@@ -131,9 +131,11 @@ async def open_mcp_tools(
         except (CannotStart, CredentialError) as error:
             warnings.append(ContextWarning(server.origin, f"MCP server {server.name!r} not started: {error}"))
     try:
-        registry, connected = ToolRegistry(), list[str]()
+        registry = ToolRegistry()
+        connected = list[str]()
         for connection, error in zip(connections, await asyncio.gather(*map(_started, connections)), strict=True):
-            name, origin = connection.server.name, connection.server.origin
+            name = connection.server.name
+            origin = connection.server.origin
             if error:
                 warnings.append(ContextWarning(origin, f"MCP server {name!r} not connected: {error}"))
                 continue
@@ -152,12 +154,15 @@ class _Connection:
     """One server. The package's client is entered and left in a task of its own, as its task groups require."""
 
     def __init__(self, resolved: ResolvedServer, connect_timeout_s: float, call_timeout_s: float) -> None:
-        self._resolved, self.server = resolved, resolved.server
-        self._connect_timeout_s, self._call_timeout_s = connect_timeout_s, call_timeout_s
+        self._resolved = resolved
+        self.server = resolved.server
+        self._connect_timeout_s = connect_timeout_s
+        self._call_timeout_s = call_timeout_s
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._client: Client | None = None
-        self._ended, self._stopped = asyncio.Event(), asyncio.Event()
+        self._ended = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._tools: list[mcp_types.Tool] = []
         self._problems: list[str] = []
         self.read_only: set[str] = set()
@@ -277,7 +282,10 @@ class _Connection:
             raise BadTool(f"its schema has over {SCHEMA_CHARS:,} characters")
         lines = self._resolved.masked(tool.description or tool.title or "").split("\n")
         text = "\n".join(map(printable_line, lines)).strip()
-        short = text if len(text) <= DESCRIPTION_CHARS else f"{text[:DESCRIPTION_CHARS]}…"
+        if len(text) <= DESCRIPTION_CHARS:
+            short = text
+        else:
+            short = f"{text[:DESCRIPTION_CHARS]}…"
         return {
             "name": tool_name(self.server.name, self._resolved.masked(tool.name)),
             "description": short,
@@ -293,7 +301,9 @@ class _Connection:
         if not isinstance(value, str):
             return value
         text = printable_line(self._resolved.masked(value))
-        return text if len(text) <= PARAMETER_CHARS else f"{text[:PARAMETER_CHARS]}…"
+        if len(text) <= PARAMETER_CHARS:
+            return text
+        return f"{text[:PARAMETER_CHARS]}…"
 
     def _function(self, tool: mcp_types.Tool, *, may_repeat: bool) -> Callable[..., Awaitable[ToolResult]]:
         """Return the function that calls a tool. Its name in the server may differ from the one that is offered."""
@@ -398,7 +408,9 @@ class _Connection:
 
     def _line(self, text: str) -> str:
         line = printable_line(redact(self._resolved.masked(text)).text)
-        return line if len(line) <= ERROR_CHARS else f"{line[:ERROR_CHARS]}…"
+        if len(line) <= ERROR_CHARS:
+            return line
+        return f"{line[:ERROR_CHARS]}…"
 
 
 async def _started(connection: _Connection) -> str:

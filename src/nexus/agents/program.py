@@ -99,10 +99,15 @@ class AgentProgram:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self.nx, self.command, self.limits = nx, tuple(command), limits or Limits()
+        self.nx = nx
+        self.command = tuple(command)
+        self.limits = limits or Limits()
         self.cwd = cwd
         names = ("PATH", "HOME", "LANG", "TERM", "SYSTEMROOT")
-        self.env = dict(env) if env is not None else {name: os.environ[name] for name in names if name in os.environ}
+        if env is not None:
+            self.env = dict(env)
+        else:
+            self.env = {name: os.environ[name] for name in names if name in os.environ}
 
     async def run(
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
@@ -116,7 +121,10 @@ class _Run:
     """One turn under way."""
 
     def __init__(self, program: AgentProgram, ctx: AssembledContext, tools: AgentTools, sink: Sink) -> None:
-        self._program, self._ctx, self._tools, self._sink = program, ctx, tools, sink
+        self._program = program
+        self._ctx = ctx
+        self._tools = tools
+        self._sink = sink
         self._messages: list[_NewMessage] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._errors: deque[str] = deque(maxlen=_ERROR_LINES)
@@ -132,7 +140,9 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
             failure = failure_of(error)
             await self._fail(failure.kind, failure.text)
-            stop_reason = "timeout" if failure.kind == "timeout" else "error"
+            stop_reason = "error"
+            if failure.kind == "timeout":
+                stop_reason = "timeout"
             return AgentResult((), stop_reason=stop_reason, error=failure.text, model=self._ctx.model)
 
     async def _fail(self, kind: Any, text: str) -> None:
@@ -219,7 +229,8 @@ class _Run:
         return AgentResult(self._read_messages(), line.usage, line.stop_reason, None, line.model or self._ctx.model)
 
     def _read_messages(self) -> tuple[Message, ...]:
-        lines, model = self._messages, self._ctx.model
+        lines = self._messages
+        model = self._ctx.model
         return tuple(message for line in lines for message in read_messages([line.message], line.format, model=model))
 
     async def _run_call(self, process: asyncio.subprocess.Process, line: _RunCall) -> None:

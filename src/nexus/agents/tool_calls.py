@@ -40,11 +40,13 @@ async def _run_call(call: ToolCall, run: RunCall, turn: AsyncTurn, sink: Sink) -
             if result.is_error:
                 traced.fail("tool_error")
         storing = asyncio.ensure_future(turn.result(call.id, result))
-        status, text = "failed" if result.is_error else "completed", text_of_result(result)
+        status = "failed" if result.is_error else "completed"
+        text = text_of_result(result)
         try:
             await asyncio.shield(storing)  # a cancellation does not stop it
         except Exception as error:
-            status, text = "failed", str(error)
+            status = "failed"
+            text = str(error)
             raise
         return Message("tool", (result,))
     finally:

@@ -48,12 +48,18 @@ class TurnTools:
         hooks: TurnHooks = NO_HOOKS,
     ) -> None:
         self.context = ToolContext(nx.engine, session, turn, settings, self._request_compaction, nx.run)
-        self.registry = builtin_tools(self.context) if builtin else ToolRegistry()
+        if builtin:
+            self.registry = builtin_tools(self.context)
+        else:
+            self.registry = ToolRegistry()
         self.registry.include(tools)
-        self.spending, self._workers, self._hooks = spending, workers, hooks
+        self.spending = spending
+        self._workers = workers
+        self._hooks = hooks
         if workers is not None:
             self.registry.register(self.spawn_worker, category=CATEGORY, repeatable=True)
-        self._confirm, self._seconds = confirm, seconds
+        self._confirm = confirm
+        self._seconds = seconds
         self._compaction_topic: str | None = None
 
     async def run(self, call: ToolCall, ctx: AssembledContext | None) -> ToolResult:
@@ -100,7 +106,8 @@ class TurnTools:
 
     def take_compaction_request(self) -> str | None:
         """Return the topic, once, after a tool asked for a compaction; see `AgentTools`."""
-        topic, self._compaction_topic = self._compaction_topic, None
+        topic = self._compaction_topic
+        self._compaction_topic = None
         return topic
 
     async def before_step(self, turn: AsyncTurn) -> None:

@@ -79,7 +79,9 @@ class Workers:
     """Spawns the workers of one agent."""
 
     def __init__(self, nx: AsyncEngine, run: RunOrder, limits: WorkerLimits) -> None:
-        self._nx, self._run, self.limits = nx, run, limits
+        self._nx = nx
+        self._run = run
+        self.limits = limits
         self._slots: dict[int, asyncio.Semaphore] = {}
 
     def allows(self, session: str, settings: Settings) -> bool:
@@ -196,11 +198,16 @@ def _link(context: ToolContext, order: WorkerOrder) -> None:
 
 def _depth_of(engine: Engine, session: str) -> int:
     """Return how many sessions spawned each other above a session."""
-    depth, labels = 0, {session}
+    depth = 0
+    labels = {session}
     while True:
         label = engine.store.resolve(session)
-        update = engine.store.session(label) if label is not None else None
-        session = update.facts.parent_session if update is not None else ""
+        update = None
+        if label is not None:
+            update = engine.store.session(label)
+        session = ""
+        if update is not None:
+            session = update.facts.parent_session
         if not session or session in labels:
             return depth
         labels.add(session)

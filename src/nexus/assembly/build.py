@@ -159,13 +159,17 @@ def _starts_turn(request: Request, inputs: AssemblyInputs, window: Window) -> bo
 
 def _position(inputs: AssemblyInputs, window: Window) -> TurnPosition | None:
     """Return the newest entry of the history; None for a new session."""
-    return TurnPosition(inputs.thread, window.head, window.path.turn) if inputs.thread else None
+    if inputs.thread:
+        return TurnPosition(inputs.thread, window.head, window.path.turn)
+    return None
 
 
 def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int, other_tokens: int) -> Planner | None:
     """Return the planner of a context that may be compacted."""
     may_compact = inputs.may_compact and inputs.view.message_format.memory is None
-    return compaction_planner(request, inputs, fixed_tokens, other_tokens) if may_compact else None
+    if may_compact:
+        return compaction_planner(request, inputs, fixed_tokens, other_tokens)
+    return None
 
 
 def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int, other_tokens: int) -> Planner:
@@ -177,7 +181,8 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
     """
 
     def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
-        session, view = request.session, inputs.view.name
+        session = request.session
+        view = inputs.view.name
         keeps_user_turns = inputs.view.strategy in KEEP_USER_TURNS
         aim = Aim(session, view, inputs.available, share, trigger, inputs.factor, keeps_user_turns=keeps_user_turns)
         return plan_compaction(
@@ -188,29 +193,37 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
 
 
 def _history_and_current(chosen: ChosenFit) -> tuple[History, tuple[Message, ...]]:
-    result, event, preamble = chosen.result, chosen.event, chosen.preamble
-    visible, count = result.visible, result.closing_count
+    result = chosen.result
+    event = chosen.event
+    preamble = chosen.preamble
+    visible = result.visible
+    count = result.closing_count
     if result.images.images:
         first = len(result.window.opening.messages) + len(result.window.messages)
         visible = tuple(result.images.applied_to(visible, first))
-    closing, current = visible[:count], visible[count:]
+    closing = visible[:count]
+    current = visible[count:]
     answers = any(message.role == "tool" for message in event)
     if not current or not (answers or any(_has_content(part) for message in event for part in message.parts)):
-        reason = "its tool results answer no open call" if answers else "it has no text, no image and no attached file"
+        reason = "it has no text, no image and no attached file"
+        if answers:
+            reason = "its tool results answer no open call"
         raise BadEvent(
             f"event is empty: {reason}; nothing was sent (pass text, an image or results of open calls)",
             code="empty_event",
         )
     history = _with_limited_images(result.window.history(closing, result.closing_tokens), result)
     if preamble.messages:
-        opening, tokens = (*preamble.messages, *history.opening), history.tokens + preamble.fixed.preamble
+        opening = (*preamble.messages, *history.opening)
+        tokens = history.tokens + preamble.fixed.preamble
         history = replace(history, opening=opening, tokens=tokens)
     return history, current
 
 
 def _with_limited_images(history: History, result: FitResult) -> History:
     """Return the history after the changes that the number of the request's images makes."""
-    images, window = result.images, result.window
+    images = result.images
+    window = result.window
     if not images.images:
         return history
     key = images.edge_px, images.notes
@@ -226,18 +239,23 @@ def _with_limited_images(history: History, result: FitResult) -> History:
 
 def _own_formats(model: Model) -> tuple[str, ...]:
     """Return the formats of the model's provider."""
-    return ("openai", "responses") if model.provider_format == "openai" else (model.provider_format,)
+    if model.provider_format == "openai":
+        return ("openai", "responses")
+    return (model.provider_format,)
 
 
 def _has_content(part: Part) -> bool:
     if isinstance(part, Note):
         return part.origin.startswith(ATTACHED)
-    return bool(part.text.strip()) if isinstance(part, Text) else isinstance(part, (Image, Unknown))
+    if isinstance(part, Text):
+        return bool(part.text.strip())
+    return isinstance(part, (Image, Unknown))
 
 
 def _context_json(request: Request, blocks: list[Block], inputs: AssemblyInputs) -> dict[str, Any]:
     """Return the record of the system prompt's parts."""
-    environment, names = None, request.settings.capabilities
+    environment = None
+    names = request.settings.capabilities
     if any(block.source == ENVIRONMENT for block in blocks):
         environment = inputs.source_context.environment.environment
         if environment is not None and names is not None:
@@ -259,7 +277,9 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFi
     own_formats = _own_formats(inputs.model)
     limits = inputs.view.image_limits
     for image in (image for message in chosen.event for image in sent_images(message)):
-        sendable = sendable_image(image, limits) if limits is not None else image
+        sendable = image
+        if limits is not None:
+            sendable = sendable_image(image, limits)
         if isinstance(sendable, str):
             text = f"{describe_image(image)} shown as a note: {sendable}"
             warnings.append(ContextWarning("nexus:event", text))

@@ -42,9 +42,14 @@ def history_header(
     """Return the header of a session's history. `last` is the manifest of the view's last call."""
     started = heading = ""
     if profile.session_header:
-        started = session_start(sources) if is_new(store, thread) else _stored_header(store, thread, last)
+        if is_new(store, thread):
+            started = session_start(sources)
+        else:
+            started = _stored_header(store, thread, last)
     if profile.summary == "context" and mark is not None and mark.kind == "compaction":
-        stored = last.summary_heading if last is not None and last.mark == mark.seq else ""
+        stored = ""
+        if last is not None and last.mark == mark.seq:
+            stored = last.summary_heading
         heading = stored or f"{CONTEXT_SUMMARY}{GENERATED}{stamp_of(sources, mark.at_ms)}\n"
     return HistoryHeader(started, heading or PLAIN.summary_heading)
 
@@ -62,12 +67,18 @@ def last_blocks(store: LedgerStore, thread: int | None, last: StoredManifest | N
     """Return the blocks of the view's last call, else of the thread's last call; none if there is none."""
     if last is None and thread is not None:
         last = manifest_of(last_call(store, thread))
-    return (_stored_blocks(store, last) or ()) if last is not None else ()
+    if last is not None:
+        return _stored_blocks(store, last) or ()
+    return ()
 
 
 def _stored_blocks(store: LedgerStore, manifest: StoredManifest) -> tuple[Block, ...] | None:
-    data = store.blob(manifest.blob_hashes["blocks"]) if "blocks" in manifest.blob_hashes else None
-    return from_json(data.decode(), _blocks) if data is not None else None
+    data = None
+    if "blocks" in manifest.blob_hashes:
+        data = store.blob(manifest.blob_hashes["blocks"])
+    if data is not None:
+        return from_json(data.decode(), _blocks)
+    return None
 
 
 def _stored_header(store: LedgerStore, thread: int | None, last: StoredManifest | None) -> str:

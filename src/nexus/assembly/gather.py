@@ -59,13 +59,18 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
     blocks, warnings = gather_slot(profile.system, "system", profile, inputs)
     blocks.extend(session_instructions(inputs.instructions))
     if inputs.frozen_blocks is not None:
-        volatile = SURROUNDINGS_SOURCE if inputs.source_context.clock == "system" else ""
+        volatile = ""
+        if inputs.source_context.clock == "system":
+            volatile = SURROUNDINGS_SOURCE
         frozen = [block for block in inputs.frozen_blocks if block.source != SYSTEM_SOURCE]
         blocks, warnings = merge_frozen_blocks(frozen, blocks, warnings, request.settings.skills, volatile)
     if request.settings.system:
         blocks.insert(0, Block("Workspace", "system", request.settings.system, SYSTEM_SOURCE, trust="system"))
     text = "\n\n".join(sanitize_text(block.text) for block in blocks)
-    tools = canonical(request.tools) if inputs.tools is None else inputs.tools
+    if inputs.tools is None:
+        tools = canonical(request.tools)
+    else:
+        tools = inputs.tools
     fixed = FixedTokens(
         system=text_tokens_json(text, inputs.counter) + REQUEST_TOKENS,
         tools=tools_tokens([spec.counted() for spec in tools], inputs.counter) if tools else 0,
@@ -97,7 +102,8 @@ def gather_current(
     Within a turn these are attached files, because the rest was sent before, and a new timestamp if the last is old. A
     stored user message has its notes already.
     """
-    event, names = request.event, profile.current
+    event = request.event
+    names = profile.current
     stored = inputs.stored_event
     if stored is not None and any(message.role == "user" for message in stored.messages):
         return [], []
@@ -213,7 +219,8 @@ def merge_frozen_blocks(
     current = list(blocks)
     updates = {block.source: block for block in current if block.source == volatile}
     before = [updates.get(block.source, block) for block in frozen]
-    before_ids, current_ids = set(map(_identity, before)), set(map(_identity, current))
+    before_ids = set(map(_identity, before))
+    current_ids = set(map(_identity, current))
     skill_names = {f"skill {name}" for name in skills}
     remaining = [block for block in before if block.layer != "Session" or _identity(block) in current_ids]
     added = [b for b in current if (b.layer == "Session" or b.name in skill_names) and _identity(b) not in before_ids]

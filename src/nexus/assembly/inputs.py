@@ -112,7 +112,9 @@ class AssemblyInputs:
     def available(self) -> int:
         """The available base tokens."""
         tokens = self.budget.available
-        return tokens if self.factor == 1 else int((tokens - ROUNDING_TOKENS) / self.factor)
+        if self.factor == 1:
+            return tokens
+        return int((tokens - ROUNDING_TOKENS) / self.factor)
 
     @property
     def mark_seq(self) -> int:
@@ -147,13 +149,17 @@ def as_event(event: str | Event | Iterable[Message], images: Sequence[Image]) ->
             raise BadEvent(f"event is a dict ({_DICTS})")
         messages = () if isinstance(event, (Event, str)) else tuple(event)
         if isinstance(event, Event):
-            return replace(event, content=(*event.content, *parts)) if parts else event
+            if parts:
+                return replace(event, content=(*event.content, *parts))
+            return event
     except TypeError as error:
         raise BadEvent(f"event invalid: {error} (pass a text, a nexus.Event, or results as nexus.tool(…))") from error
     if isinstance(event, str):
         return Event(content=(Text(event), *parts))
     for other in (message for message in messages if not isinstance(message, Message)):
-        advice = _DICTS if isinstance(other, Mapping) else "pass a text, a nexus.Event, or results as nexus.tool(…)"
+        advice = "pass a text, a nexus.Event, or results as nexus.tool(…)"
+        if isinstance(other, Mapping):
+            advice = _DICTS
         raise BadEvent(f"event has {type(other).__name__} where messages are expected ({advice})")
     wrong = next((message for message in messages if message.role not in ("tool", "user")), None)
     if wrong is None and messages and messages[0].role != "tool":

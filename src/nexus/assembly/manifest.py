@@ -76,10 +76,16 @@ def build_manifest(
 
     `settings` are the request's under the provider's own names.
     """
-    result, preamble, event = chosen.result, chosen.preamble, chosen.event
+    result = chosen.result
+    preamble = chosen.preamble
+    event = chosen.event
     window = result.window
-    cut, heading = result.cut or window.cut, window.rules.header.summary_heading
-    bounded = inputs.budget.available if request.most_tokens else request.settings.budget or 0
+    cut = result.cut or window.cut
+    heading = window.rules.header.summary_heading
+    if request.most_tokens:
+        bounded = inputs.budget.available
+    else:
+        bounded = request.settings.budget or 0
     manifest = Manifest(
         id="",
         view=inputs.view.name,
@@ -132,12 +138,16 @@ def build_manifest(
 
 def _system_parts(parts: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
     """Return the blocks in which the caller's system prompt came, unless it is another one by now."""
-    return parts if len(parts) > 1 and _ends_system(parts, blocks) else ()
+    if len(parts) > 1 and _ends_system(parts, blocks):
+        return parts
+    return ()
 
 
 def _ends_system(parts: Sequence[tuple[Any, ...]], blocks: Sequence[Block]) -> bool:
     """Return True if the last part ends with the caller's system prompt."""
-    text = sanitize_text(blocks[0].text) if blocks and blocks[0].source == SYSTEM_SOURCE else ""
+    text = ""
+    if blocks and blocks[0].source == SYSTEM_SOURCE:
+        text = sanitize_text(blocks[0].text)
     return bool(parts) and parts[-1][1] == len(text)
 
 
@@ -155,7 +165,9 @@ def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:
 
 def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemPrompt, chosen: ChosenFit) -> PrefixReport:
     """Return whether this call extends the last one; if not, where it breaks and what that costs."""
-    last, result, fixed = inputs.last_manifest, chosen.result, chosen.preamble.fixed
+    last = inputs.last_manifest
+    result = chosen.result
+    fixed = chosen.preamble.fixed
     report = compare_manifests(last, manifest, result)
     if last is None or report.state != "broken":
         prefix_tokens = fixed.total + result.window.tokens

@@ -103,10 +103,12 @@ _MISSING: dict[str, Any] = {
 
 def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> tuple[dict[str, Any], list[bytes]]:
     """Return the JSON value of a context's stored manifest, and the blobs that it names by hash."""
-    body, config = "", None
+    body = ""
+    config = None
     with suppress(BadReference, TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         body_json(ctx.model_config)  # a setting such as a class has no JSON form
-        body, config = ctx.body_hash, ctx.model_config
+        body = ctx.body_hash
+        config = ctx.model_config
     blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]
     parts: dict[str, Any] = {"settings": StoredSettings(ctx.accounting.model_info, config)}
     if blocks:

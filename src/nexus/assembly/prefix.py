@@ -215,7 +215,9 @@ def previously_visible(before: StoredManifest, window: Window, mark: Entry | Non
         return None
     messages = [*window.opening.messages, *window.messages]
     interrupted = before.recorded_at != before.head + 1 or (before.synthetic_results and not before.answered)
-    return messages[: _until(window, before.head)] if interrupted else messages
+    if interrupted:
+        return messages[: _until(window, before.head)]
+    return messages
 
 
 def stable_tokens_if_extended(before: StoredManifest, prefix_tokens: int, factor: float) -> int:
@@ -226,7 +228,9 @@ def stable_tokens_if_extended(before: StoredManifest, prefix_tokens: int, factor
     """
     if not before.base or prefix_tokens < before.base:
         return int(prefix_tokens * factor)
-    return before.reported if is_plausible(before.base, before.reported) else int(before.base * factor)
+    if is_plausible(before.base, before.reported):
+        return before.reported
+    return int(before.base * factor)
 
 
 def locate_break(report: PrefixReport, before: StoredManifest, now: Manifest, costs: PrefixCosts) -> PrefixReport:
@@ -238,7 +242,10 @@ def locate_break(report: PrefixReport, before: StoredManifest, now: Manifest, co
     prompt = costs.tools + costs.system + costs.preamble + costs.window.tokens
     is_same_model = before.model == now.model
     is_reported = is_same_model and is_plausible(before.base, before.reported)
-    last_tokens = before.reported if is_reported else before.base * (before.factor if is_same_model else costs.factor)
+    if is_reported:
+        last_tokens = before.reported
+    else:
+        last_tokens = before.base * (before.factor if is_same_model else costs.factor)
     tokens = int(min(last_tokens, _without_current(prompt, costs)))
     stable_tokens = min(int(_estimated_tokens(difference, costs) * _scale(before, costs, is_reported)), tokens)
     lost_tokens = tokens - stable_tokens
@@ -269,13 +276,16 @@ def _estimated_tokens(difference: _Difference, costs: PrefixCosts) -> float:
     rates = costs.model.content
     if rates is None or not stable:
         return stable
-    tools, system = min(stable, costs.tools), min(max(stable - costs.tools, 0), costs.system - costs.request)
+    tools = min(stable, costs.tools)
+    system = min(max(stable - costs.tools, 0), costs.system - costs.request)
     content = MeasuredContent()
     text = costs.system_text.encode("utf-8", "replace")[: difference.byte].decode("utf-8", "replace")
     content.add_text([text], system)
     remaining = stable - tools - system
     if difference.messages:
-        window, wire, count = costs.window, costs.model.provider_format, len(costs.window.opening.messages)
+        window = costs.window
+        wire = costs.model.provider_format
+        count = len(costs.window.opening.messages)
         history = _tokens_of_messages(window, difference.messages, costs.counter)
         remaining -= history
         opening = min(window.opening.tokens, history)
@@ -290,7 +300,9 @@ def _estimated_tokens(difference: _Difference, costs: PrefixCosts) -> float:
 def _framing(costs: PrefixCosts) -> int:
     """Return the tokens that a provider adds to every request, and to one with tools."""
     rates = costs.model.content
-    return 0 if rates is None else rates.request + (rates.tools if costs.tools else 0)
+    if rates is None:
+        return 0
+    return rates.request + (rates.tools if costs.tools else 0)
 
 
 def _without_current(prompt: int, costs: PrefixCosts) -> float:
@@ -305,7 +317,10 @@ def _scale(before: StoredManifest, costs: PrefixCosts, is_reported: bool) -> flo
     """Return the provider's tokens per estimated token: of the last prompt if it was reported, else as calibrated."""
     if not is_reported:
         return costs.factor / costs.content_factor
-    estimated = before.base * before.content_factor if costs.model.content else max(before.base - costs.request, 1)
+    if costs.model.content:
+        estimated = before.base * before.content_factor
+    else:
+        estimated = max(before.base - costs.request, 1)
     return before.reported / estimated
 
 
@@ -371,11 +386,13 @@ def _first_block(
     before: Mapping[str, str], now: Mapping[str, str], sizes: Mapping[str, tuple[int, int]], tokens: int
 ) -> tuple[str | None, int, int]:
     """Return the first block that differs, None for the end; the tokens before it, after `tokens`; its byte."""
-    byte, old = 0, iter(before.items())
+    byte = 0
+    old = iter(before.items())
     for name, digest in now.items():
         if next(old, None) != (name, digest):
             return name, tokens, byte
-        tokens, byte = tokens + sizes[name][0], byte + sizes[name][1] + len("\n\n")
+        tokens = tokens + sizes[name][0]
+        byte = byte + sizes[name][1] + len("\n\n")
     return None, tokens, byte
 
 

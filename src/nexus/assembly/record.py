@@ -39,7 +39,9 @@ def calibration_key(model: Model, counter: str) -> str:
     """
     name = base_model_name(model.name)
     estimated = _BY_CONTENT if model.content else ""
-    return f"{name}{estimated}" if counter == BASE_COUNTER else f"{name}{estimated}{_BY}{counter}"
+    if counter == BASE_COUNTER:
+        return f"{name}{estimated}"
+    return f"{name}{estimated}{_BY}{counter}"
 
 
 def parse_calibration_key(calibrated: str) -> tuple[str, bool]:
@@ -60,7 +62,9 @@ def provisional_factor(model: Model, calibrated: float) -> tuple[float, float | 
 
     A model without rates for content has no correction: its calibrated factor is final.
     """
-    return (calibrated * model.token_factor, calibrated) if model.content else (calibrated, None)
+    if model.content:
+        return (calibrated * model.token_factor, calibrated)
+    return (calibrated, None)
 
 
 def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
@@ -74,7 +78,8 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
         return 0
     if result.context_edits or any(map(has_compaction, ctx.messages)):
         return 0
-    model, model_info = result.model or result.messages[0].model, ctx.accounting.model_info
+    model = result.model or result.messages[0].model
+    model_info = ctx.accounting.model_info
     same = not model or not model_info.known
     same = same or any(same_model(model, name) for name in (ctx.model, model_info.matched))
     tokens = result.usage.input_tokens
@@ -90,11 +95,15 @@ def update_calibration(
     Prompts with images do not count, because an image counts as the largest of three providers' formulas.
     """
     manifest = ctx.provenance.manifest
-    counted, reported = math.ceil(manifest.base * manifest.content_factor), reported_tokens(ctx, result)
+    counted = math.ceil(manifest.base * manifest.content_factor)
+    reported = reported_tokens(ctx, result)
     if not is_counted(counted, reported) or any(map(_has_image, ctx.messages)):
         return None
     stored = read_calibration()
-    before = _as_calibration(stored) if stored else initial_calibration(ctx.accounting.model_info.initial_factor)
+    if stored:
+        before = _as_calibration(stored)
+    else:
+        before = initial_calibration(ctx.accounting.model_info.initial_factor)
     after = update_calibration_factor(before, counted, reported)
     if after == before:
         return None
@@ -159,7 +168,10 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
     )
     key = f"context:{manifest.id}"
     stored_event = ctx.provenance.stored_event
-    new_messages = ctx.event if stored_event is None else ctx.event[len(stored_event.messages) :]
+    if stored_event is None:
+        new_messages = ctx.event
+    else:
+        new_messages = ctx.event[len(stored_event.messages) :]
     # Agents that fill in an AgentResult themselves may have a provider's word.
     reason = stop_reason(result.stop_reason)
     provider_reason = result.provider_stop_reason or result.stop_reason
@@ -190,7 +202,9 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         # If no result was of a waiting call, those calls go on waiting in the history, and later results change it.
         answered &= any(message.role == "tool" and not is_synthetic_result(message) for message in ctx.current)
     stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
-    follows = (manifest.head, bytes.fromhex(manifest.head_hash)) if manifest.head else None
+    follows = None
+    if manifest.head:
+        follows = (manifest.head, bytes.fromhex(manifest.head_hash))
     if stored_event is not None and stored_event.hash and stored_event.seqs[-1] > manifest.head:
         follows = (stored_event.seqs[-1], stored_event.hash)  # a rewind may have taken away the event alone
     return Commit(
@@ -206,18 +220,25 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
 
 def continued_turn(ctx: AssembledContext) -> TurnPosition | None:
     """Return the turn that a context's reply must still find; None if it begins one."""
-    stored, state = ctx.provenance.stored_event, engine_state(ctx)
+    stored = ctx.provenance.stored_event
+    state = engine_state(ctx)
     if stored is not None:
         return stored.position
     is_result = not ctx.provenance.starts_turn and ctx.mirrored is None
-    return state.position if state is not None and is_result else None
+    if state is not None and is_result:
+        return state.position
+    return None
 
 
 def new_session_metadata(ctx: AssembledContext, store: LedgerStore) -> SessionMetadata | None:
     """Return the metadata of a worker's new session: who spawned it in which turn, and its task; None for others."""
     settings = ctx.provenance.settings
-    manager = store.resolve(settings.manager) if settings.manager else None
-    thread = store.thread_of(manager) if manager is not None else None
+    manager = None
+    if settings.manager:
+        manager = store.resolve(settings.manager)
+    thread = None
+    if manager is not None:
+        thread = store.thread_of(manager)
     if manager is None or thread is None:
         return None
     return SessionMetadata(
@@ -259,7 +280,9 @@ def _call_fields(ctx: AssembledContext) -> dict[str, Any]:
 
 def offered_tools(ctx: AssembledContext) -> dict[str, list[str]]:
     """Return the field of a call's entry with the names of its tools; none where a turn starts without tools."""
-    return {"tools": [tool.name for tool in ctx.tools]} if ctx.tools or not ctx.provenance.starts_turn else {}
+    if ctx.tools or not ctx.provenance.starts_turn:
+        return {"tools": [tool.name for tool in ctx.tools]}
+    return {}
 
 
 def _author(model: str, requested: str) -> str:

@@ -58,7 +58,8 @@ def _is_same(message: Message, stored: Message, *, own_formats: Collection[str],
 
 def is_supplied(window: Window, index: int) -> bool:
     """Return True if a visible message is synthetic: a missing result, or a leading user message."""
-    message, stored = window.messages[index], window.rows[window.shown_by[index]].message
+    message = window.messages[index]
+    stored = window.rows[window.shown_by[index]].message
     if message.role == "tool":
         return is_synthetic_result(message) and not any(map(is_missing_result, stored.results()))
     return message.role == "user" and stored.role == "assistant"
@@ -121,5 +122,10 @@ def _event(
         waiting.remove(place)
         index, original = place
         shorter = len(repr(message.parts)) < len(repr(original.parts))
-        state = "unchanged" if is_same(message, original) else "truncated" if shorter else "repaired"
+        if is_same(message, original):
+            state = "unchanged"
+        elif shorter:
+            state = "truncated"
+        else:
+            state = "repaired"
         yield SentMessage(message, refs.get(index), state)

@@ -46,7 +46,9 @@ def count_tokens(
     counter = get_counter()
     info = resolve(model or DEFAULT_MODEL).for_counter(counter.name)
     specs = canonical(tool_definitions(tools))
-    tool_base = tools_tokens([spec.counted() for spec in specs], counter) if specs else 0
+    tool_base = 0
+    if specs:
+        tool_base = tools_tokens([spec.counted() for spec in specs], counter)
     measured = MeasuredContent()
     if isinstance(content, str):
         text = sanitize_text(content)
@@ -56,7 +58,8 @@ def count_tokens(
             return to_provider_tokens(base, _text_factor(measured, base, info))
         messages: list[Message] = []
     else:
-        base, messages = 0, read_messages(content, provider, model=info.name)
+        base = 0
+        messages = read_messages(content, provider, model=info.name)
     system_base = text_tokens_json(sanitize_text(system), counter)
     measured.add_text([system], system_base)
     factor, correction = provisional_factor(info, info.initial_factor)
@@ -83,4 +86,6 @@ def _optional(message: Message, size: TokenSize, info: Model) -> int:
     """Return the tokens of thinking that goes back to the model that wrote it."""
     if message.role != "assistant" or info.provider_format != "anthropic":
         return 0
-    return size.optional if same_model(message.model, info.name) else 0
+    if same_model(message.model, info.name):
+        return size.optional
+    return 0

@@ -20,7 +20,9 @@ from nexus.types.block import Block, Slot
 def budget_with_usage(budget: TokenBudget, fixed: FixedTokens, result: FitResult, factor: float) -> TokenBudget:
     """Return the budget with the tokens that each part uses."""
     history = result.window.tokens + result.closing_tokens
-    uncut = to_provider_tokens(result.whole_tokens, factor) if result.cut is not None else 0
+    uncut = 0
+    if result.cut is not None:
+        uncut = to_provider_tokens(result.whole_tokens, factor)
     return structs.replace(budget, uncut=uncut).with_used(
         system_prompt=to_provider_tokens(fixed.system, factor),
         tools=to_provider_tokens(fixed.tools, factor),
@@ -31,7 +33,9 @@ def budget_with_usage(budget: TokenBudget, fixed: FixedTokens, result: FitResult
 
 def token_lines(system: SystemPrompt, chosen: ChosenFit, factor: float, counter: TokenCounter) -> tuple[TokenLine, ...]:
     """Return one line for each block, the tools, the history and the event. Their sum is the budget's used tokens."""
-    fixed, tools, result = system.fixed, len(system.tools), chosen.result
+    fixed = system.fixed
+    tools = len(system.tools)
+    result = chosen.result
 
     def block_line(block: Block, slot: Slot, limit: int | None = None) -> TokenLine:
         tokens = to_provider_tokens(text_tokens_json(block.text, counter), factor)
@@ -73,12 +77,16 @@ def _opening_lines(window: Window, factor: float) -> Sequence[TokenLine]:
     opening = window.opening
     if not opening.messages:
         return ()
-    tokens, pinned = to_provider_tokens(opening.tokens, factor), to_provider_tokens(opening.pinned_tokens, factor)
+    tokens = to_provider_tokens(opening.tokens, factor)
+    pinned = to_provider_tokens(opening.pinned_tokens, factor)
     notices = len(opening.messages) - opening.pinned_messages
     lines: list[TokenLine] = []
     if window.rules.header.started:
         notices -= 1
-        header = to_provider_tokens(opening.header_tokens, factor) if notices else tokens - pinned
+        if notices:
+            header = to_provider_tokens(opening.header_tokens, factor)
+        else:
+            header = tokens - pinned
         lines.append(TokenLine("Session", "history", "session start", "nexus:session-start", header, "system", 1))
         tokens -= header
     if notices:

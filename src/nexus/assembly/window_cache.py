@@ -36,7 +36,8 @@ HeaderSource: TypeAlias = Callable[[Entry | None], HistoryHeader]
 WINDOWS = 64
 """Cached windows, of any size; the least recently used goes first."""
 
-MAX_WINDOWS, MAX_MESSAGES = 1_024, 20_000
+MAX_WINDOWS = 1_024
+MAX_MESSAGES = 20_000
 """Cached windows while their messages are no more than this: a server has many sessions, most of them short."""
 
 _Key: TypeAlias = tuple[int, str, str, str, MessageFormatName, Lookup]
@@ -79,7 +80,8 @@ class WindowCache:
     """The windows of one engine, by thread and view."""
 
     def __init__(self, store: LedgerStore, counter: TokenCounter) -> None:
-        self._store, self._counter = store, counter
+        self._store = store
+        self._counter = counter
         self._windows: OrderedDict[_Key, CachedWindow] = OrderedDict()
 
     def of(
@@ -95,7 +97,8 @@ class WindowCache:
 
         The header of a new session is read in each call until the session has its first entry.
         """
-        first_header, store = header(None), store or self._store
+        first_header = header(None)
+        store = store or self._store
         if thread is None or (first_header.started and not store.head(thread)[0]):
             window = empty_window(replace(view, header=first_header), self._counter)
             return CachedWindow(window, None, None, instructions=())
@@ -114,13 +117,16 @@ class WindowCache:
         It does if the cut was made from another window, as of an overlay or from before a checkpoint, or if another
         process decided for this view first.
         """
-        model, manifest, state = ctx.accounting.model_info, ctx.provenance.manifest, engine_state(ctx)
+        model = ctx.accounting.model_info
+        manifest = ctx.provenance.manifest
+        state = engine_state(ctx)
         model_key = _thinking_key(model.provider_format, model.name)
         key = (thread, cut.view, model_key, _price_key(manifest.images), manifest.message_format, manifest.lookup)
         cached = self._windows.get(key)
         before, after = (state.cut_windows if state is not None else None) or (None, None)
         if cached is not None and cached.window is before:
-            cached.window, cached.cut = cast("Window", after), cut
+            cached.window = cast("Window", after)
+            cached.cut = cut
 
     def _cached(
         self, store: LedgerStore, thread: int, view: View, header: HeaderSource, *, starts_turn: bool
@@ -164,7 +170,8 @@ class WindowCache:
         # A calibration has changed the price of images, or the configuration their size.
         if window.rules.images != view.images or window.rules.image_limits != view.image_limits:
             return False
-        new, path_format = store.entries(thread, window.head), window.rules.path_format
+        new = store.entries(thread, window.head)
+        path_format = window.rules.path_format
         is_append = window.extend(path_format.follow_entries(new), self._counter)
         return is_append and path_format.is_valid_in(window.path.turn + starts_turn)
 
@@ -204,7 +211,9 @@ class WindowCache:
 
 def _thinking_key(wire: str, model: str) -> str:
     """Return the part of a model's name that decides what is shown: thinking returns to the model that wrote it."""
-    return base_model_name(model) if wire == "anthropic" else ""
+    if wire == "anthropic":
+        return base_model_name(model)
+    return ""
 
 
 def _price_key(images: ImagePrice) -> str:

@@ -159,12 +159,21 @@ def _source_context(
     runtime: Mapping[str, str] | None,
     settings: Settings,
 ) -> SourceContext:
-    paths = workspace if isinstance(workspace, WorkspaceContext) else WorkspaceContext(str(workspace))
-    answering = persona if isinstance(persona, PersonaContext) else PersonaContext(persona)
+    if isinstance(workspace, WorkspaceContext):
+        paths = workspace
+    else:
+        paths = WorkspaceContext(str(workspace))
+    if isinstance(persona, PersonaContext):
+        answering = persona
+    else:
+        answering = PersonaContext(persona)
     folder = Path(paths.folder).expanduser()
     if not folder.is_dir():
         raise NotFound(f"folder {folder} not found (make a workspace: nexus init {folder})", code="workspace_missing")
-    home = Path(paths.home).expanduser() if paths.home else home_folder()
+    if paths.home:
+        home = Path(paths.home).expanduser()
+    else:
+        home = home_folder()
     host = {label: str((runtime or {}).get(name, "")) for name, label in _HOST_LABELS.items()}
     workspace_context = EngineWorkspace(Files(folder.resolve(), templates=template_texts()), Files(home), host)
     settings = replace(settings, persona=answering.name, toolset=answering.toolset, permissions=answering.permissions)
@@ -198,7 +207,10 @@ def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:
     Unlike in `nx.assemble` the history is not cut to a budget. Raises NoSuchSession, LedgerError.
     """
     with nx.store.snapshot():
-        number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
+        if isinstance(thread, int):
+            number = thread
+        else:
+            number = nx.ledger.thread(thread)
         visible = visible_messages(nx.store, number)
         opening = {row.ref for row in nx.store.instructions(number)}
     summary = [Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(visible.summary)}"),))] if visible.summary else []
@@ -212,7 +224,9 @@ def get_model_limit(model: str) -> int:
     128,000.
     """
     printed = MODEL_LIMITS.get(_DATE.sub("", model))
-    return printed if printed is not None else resolve(model).context_tokens
+    if printed is not None:
+        return printed
+    return resolve(model).context_tokens
 
 
 def ensure_budget(
@@ -274,4 +288,6 @@ def trigger_compaction(
 
 def _with_budget(budget: TokenBudget, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments of `assemble` with the available tokens, if the caller had set them."""
-    return {"budget": budget.available, **request} if budget.direct else {**request}
+    if budget.direct:
+        return {"budget": budget.available, **request}
+    return {**request}

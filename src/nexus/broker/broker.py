@@ -65,8 +65,10 @@ LOG = logging.getLogger("nexus.broker")
 CANCELED = "canceled"
 """Reason of an event that `Broker.cancel` ended."""
 
-_POLL_S, _MAX_POLL_S = 0.2, 2.0
-_CANCEL_POLL_S, _TAKEOVER_S = 0.01, 5.0
+_POLL_S = 0.2
+_MAX_POLL_S = 2.0
+_CANCEL_POLL_S = 0.01
+_TAKEOVER_S = 5.0
 """Seconds between two looks of a cancellation, and for which it waits for a session that this process takes over."""
 _RETRY_S = 2.0
 """Seconds until a queue that an error of the ledger stopped goes on."""
@@ -100,9 +102,12 @@ class Broker:
     ) -> None:
         if at_once < 1:
             raise BadSetting("at_once is a number from 1")
-        self.agent, self.nx = agent, agent.nx
+        self.agent = agent
+        self.nx = agent.nx
         self.mode: QueueMode = checked_mode(mode)
-        self.collect_s, self._look_s, self._on_end = collect_s, look_s, on_end
+        self.collect_s = collect_s
+        self._look_s = look_s
+        self._on_end = on_end
         self._looking: asyncio.Task[None] | None = None
         self._store = agent.nx.engine.store
         self._queue = EventQueue(agent.nx.engine, cap, drop, agent.settings)
@@ -260,7 +265,9 @@ class Broker:
         """
         takeover_until = time.monotonic() + _TAKEOVER_S
         candidates = await self.nx.run(self._queue.candidates, event, session, principal)
-        row = self._queue.the_only(event, candidates) if candidates else None
+        row = None
+        if candidates:
+            row = self._queue.the_only(event, candidates)
         while row is not None and row.state in PENDING:
             if row.state == "queued" and (dropped := await self.nx.run(self._queue.drop_waiting, row, CANCELED)):
                 self._report_end(dropped)
@@ -400,7 +407,8 @@ class Broker:
         left_out_by = partial(self._queue.left_out, label, running.settings)
         try:
             left_out = await self.nx.run(left_out_by) if self._queue.drop == "summarize" else []
-            error, is_late = "", False
+            error = ""
+            is_late = False
             try:
                 with continued_trace(next(filter(None, (row.body.trace for row in batch)), "")):
                     result = await self.agent.run(
@@ -419,7 +427,8 @@ class Broker:
                 error = str(failure) or type(failure).__name__
                 is_late = isinstance(failure, TurnSuperseded)
             if error:
-                before, lease = lease, await self.nx.run(self._queue.same_lease, label, lease)
+                before = lease
+                lease = await self.nx.run(self._queue.same_lease, label, lease)
                 is_late |= lease.fence != before.fence
             self._watchers.states[label] = "completing"
             await self._end_batch(label, running, error, is_late=is_late)
@@ -444,7 +453,10 @@ class Broker:
             else:
                 ended[turn].append(row)
         for end, rows in ended.items():
-            stored = running.reason if end.status == "interrupted" else end.error
+            if end.status == "interrupted":
+                stored = running.reason
+            else:
+                stored = end.error
             reason = (error if is_late else "") or stored or error or end.error
             if not end.number and running.turn:
                 reason = error or f"turn {running.turn} is not in its session any more"

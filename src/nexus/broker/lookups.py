@@ -52,9 +52,14 @@ def find_latest_compaction(nx: Engine, thread: str | int) -> CompactionTurn | No
 
     A compaction that was undone, or followed by a clear, is not current. Raises NoSuchSession.
     """
-    number = thread if isinstance(thread, int) else nx.ledger.thread(thread)
+    if isinstance(thread, int):
+        number = thread
+    else:
+        number = nx.ledger.thread(thread)
     mark = live_checkpoints(nx.store.checkpoints(number, replaced=False)).checkpoint
-    return _compaction_turn(number, mark) if mark is not None and mark.kind == "compaction" else None
+    if mark is not None and mark.kind == "compaction":
+        return _compaction_turn(number, mark)
+    return None
 
 
 def get_compaction(nx: Engine, compaction_id: str) -> CompactionTurn:

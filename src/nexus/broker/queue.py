@@ -45,7 +45,10 @@ class EventQueue:
     def __init__(self, engine: Engine, cap: int, drop: DropPolicy, settings: Settings) -> None:
         if cap < 1:
             raise BadSetting("cap is a number from 1")
-        self._engine, self._store, self.cap, self.drop = engine, engine.store, cap, drop
+        self._engine = engine
+        self._store = engine.store
+        self.cap = cap
+        self.drop = drop
         self._settings = settings
 
     def accept(
@@ -55,7 +58,8 @@ class EventQueue:
 
         Raises IdempotencyConflict if its sender used its id in this session for another content.
         """
-        event, encoded = body.event, encode_body(body)
+        event = body.event
+        encoded = encode_body(body)
         settings = self._settings.with_changes(cast("SettingsChanges", body.options))
         principal = settings.principal
         label = self._route(event.id, session, turn, settings)
@@ -66,7 +70,9 @@ class EventQueue:
         waiting = [row.row.key for row in rows if (row.row.id, row.principal) != (event.id, principal)]
         is_full = len(waiting) >= self.cap
         refused = is_full and self.drop == "new"
-        reason = f"queue full: {count_noun(len(waiting), 'event')} in it" if refused else ""
+        reason = ""
+        if refused:
+            reason = f"queue full: {count_noun(len(waiting), 'event')} in it"
         state = "dropped" if refused else "queued"
         (accepted,) = self._store.accept_events([NewQueuedEvent(event.id, label, encoded, state, reason, 0, principal)])
         if event_digest(self._decode(accepted.event).body.event) != event_digest(event):
@@ -78,7 +84,10 @@ class EventQueue:
         dropped: list[QueuedEvent] = []
         if accepted.added and is_full and not refused:
             oldest = waiting[: len(waiting) - self.cap + 1]
-            reason = SUMMARIZED if self.drop == "summarize" else f"queue full: dropped for event {event.id}"
+            if self.drop == "summarize":
+                reason = SUMMARIZED
+            else:
+                reason = f"queue full: dropped for event {event.id}"
             dropped = self._store.update_events(oldest, "dropped", expected=("queued",), reason=reason)
         return accepted.event, accepted.added, dropped
 
@@ -112,7 +121,9 @@ class EventQueue:
                 events = self._store.events_with_id(event)
             else:
                 events = list(filter(None, [self._store.queued_event(event.key)]))
-            label = self._store.resolve(session) or session if session is not None else None
+            label = None
+            if session is not None:
+                label = self._store.resolve(session) or session
         rows = map(self._decode, events)
         return [row for row in rows if label in (None, row.row.session) and principal in (None, row.principal)]
 
@@ -246,7 +257,9 @@ class EventQueue:
     def _replies(self, session: str, turn: int) -> tuple[Message, ...]:
         """Return the assistant's messages of a turn."""
         label = self._store.resolve(session)
-        thread = self._store.thread_of(label) if label is not None else None
+        thread = None
+        if label is not None:
+            thread = self._store.thread_of(label)
         entries = entries_from_turn(self._store, thread, turn) if thread is not None else []
         messages = (stored.message for entry in entries if entry.turn == turn for stored in entry.rows)
         return tuple(message for message in messages if message.role == "assistant")

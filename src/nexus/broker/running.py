@@ -22,7 +22,8 @@ class RunningTurn:
     """
 
     def __init__(self, batch: Sequence[QueueRow]) -> None:
-        self.rows, self.begun_by = list(batch), len(batch)
+        self.rows = list(batch)
+        self.begun_by = len(batch)
         self.ids = [row.row.id for row in batch]
         self.settings = batch[0].settings
         self.turn = 0

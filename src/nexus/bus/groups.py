@@ -46,7 +46,8 @@ class Member:
     """A function in a group, and how much it does now."""
 
     def __init__(self, function: Function, concurrency: int) -> None:
-        self.function, self.concurrency = function, concurrency
+        self.function = function
+        self.concurrency = concurrency
         self.running = 0
 
 
@@ -54,7 +55,8 @@ class Group:
     """Members of a group in this process, and their messages by session."""
 
     def __init__(self, clock_ms: Callable[[], int], *, max_queued: int = MAX_QUEUED) -> None:
-        self._clock_ms, self._max_queued = clock_ms, max_queued
+        self._clock_ms = clock_ms
+        self._max_queued = max_queued
         self._members: list[Member] = []
         self._lanes: dict[object, deque[Delivery]] = {}  # the first of a lane runs, is ready, or waits for its retry
         self._ready: deque[object] = deque()

@@ -51,8 +51,10 @@ class MemoryBus:
         max_bytes: int = MAX_BYTES,
         max_queued: int = MAX_QUEUED,
     ) -> None:
-        self.clock_ms, self.redelivery = clock_ms, redelivery or Redelivery()
-        self._max_bytes, self._max_queued = max_bytes, max_queued
+        self.clock_ms = clock_ms
+        self.redelivery = redelivery or Redelivery()
+        self._max_bytes = max_bytes
+        self._max_queued = max_queued
         self._groups: dict[str, list[_TopicGroup]] = {}
         self._leaving: list[_TopicGroup] = []
         self._retained: dict[str, deque[bytes]] = {}
@@ -226,15 +228,20 @@ class _TopicGroup:
     """A group of a topic. A subscription without a group has one for itself, with an empty name."""
 
     def __init__(self, name: str, queue: Group, *, durable: bool) -> None:
-        self.name, self.queue, self.durable = name, queue, durable
+        self.name = name
+        self.queue = queue
+        self.durable = durable
 
 
 class MemorySubscription:
     """Subscription of a `MemoryBus`."""
 
     def __init__(self, bus: MemoryBus, topic: str, group: _TopicGroup, member: Member) -> None:
-        self._bus, self._group, self._member = bus, group, member
-        self.topic, self.group = topic, group.name
+        self._bus = bus
+        self._group = group
+        self._member = member
+        self.topic = topic
+        self.group = group.name
 
     async def unsubscribe(self) -> None:
         """Stop receiving, and return when the messages that had arrived are processed."""
@@ -247,8 +254,12 @@ class _MemoryDelivery:
     def __init__(
         self, bus: MemoryBus, group: _TopicGroup, payload: bytes, answer: asyncio.Future[bytes] | None, *, repeats: bool
     ) -> None:
-        self._bus, self._group, self._payload, self._answer = bus, group, payload, answer
-        self._repeats, self._deliveries = repeats, 0
+        self._bus = bus
+        self._group = group
+        self._payload = payload
+        self._answer = answer
+        self._repeats = repeats
+        self._deliveries = 0
         self.message = decode(payload)
 
     async def finish(self, result: Message | None) -> None:

@@ -76,7 +76,10 @@ class NatsBus:
         redelivery: Redelivery,
         max_queued: int,
     ) -> None:
-        self.client, self.streams, self.clock_ms, self.redelivery = client, streams, clock_ms, redelivery
+        self.client = client
+        self.streams = streams
+        self.clock_ms = clock_ms
+        self.redelivery = redelivery
         self._watch = watch
         self._max_queued = max_queued
         self._groups: dict[object, _TopicGroup] = {}
@@ -314,7 +317,8 @@ class NatsBus:
     async def _stop_listening(self, group: _TopicGroup) -> None:
         """Unsubscribe at the server. Earlier messages have arrived when this returns, unless the connection is lost."""
         for handle in group.handles:
-            draining, losing = asyncio.ensure_future(handle.drain()), asyncio.ensure_future(self._watch.lost.wait())
+            draining = asyncio.ensure_future(handle.drain())
+            losing = asyncio.ensure_future(self._watch.lost.wait())
             try:
                 await asyncio.wait((draining, losing), return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -339,7 +343,8 @@ class NatsBus:
     async def _receive_stored(self, group: _TopicGroup, msg: Msg) -> None:
         """Queue a message of the stream. Poison is set aside before a function gets it."""
         delivery = _StoredDelivery(self, group, msg)
-        deliveries, limit = delivery.deliveries, self.redelivery.max_deliveries
+        deliveries = delivery.deliveries
+        limit = self.redelivery.max_deliveries
         if self.streams.target_group(msg) not in ("", group.name):
             await msg.ack()
             return
@@ -365,7 +370,10 @@ class _TopicGroup:
     """A group of a topic in this process, with its subscriptions at the server."""
 
     def __init__(self, topic: str, name: str, queue: Group, *, durable: bool) -> None:
-        self.topic, self.name, self.queue, self.durable = topic, name, queue, durable
+        self.topic = topic
+        self.name = name
+        self.queue = queue
+        self.durable = durable
         self.handles: list[NatsSubscriptionHandle] = []
 
 
@@ -373,8 +381,12 @@ class NatsSubscription:
     """Subscription of a `NatsBus`."""
 
     def __init__(self, bus: NatsBus, key: object, group: _TopicGroup, member: Member) -> None:
-        self._bus, self._key, self._group, self._member = bus, key, group, member
-        self.topic, self.group = group.topic, group.name
+        self._bus = bus
+        self._key = key
+        self._group = group
+        self._member = member
+        self.topic = group.topic
+        self.group = group.name
 
     async def unsubscribe(self) -> None:
         """Stop receiving, and return when the messages that had arrived are processed."""
@@ -387,7 +399,10 @@ class _PlainDelivery:
     message: Message
 
     def __init__(self, bus: NatsBus, group: _TopicGroup, payload: bytes, reply_to: str) -> None:
-        self._bus, self._group, self._payload, self._reply_to = bus, group, payload, reply_to
+        self._bus = bus
+        self._group = group
+        self._payload = payload
+        self._reply_to = reply_to
 
     async def finish(self, result: Message | None) -> None:
         """Send the reply, if one is wanted."""
@@ -427,8 +442,11 @@ class _StoredDelivery:
     message: Message
 
     def __init__(self, bus: NatsBus, group: _TopicGroup, msg: Msg) -> None:
-        self._bus, self._group, self._msg = bus, group, msg
-        self.deliveries, self._sequence = msg.metadata.num_delivered, msg.metadata.sequence.stream
+        self._bus = bus
+        self._group = group
+        self._msg = msg
+        self.deliveries = msg.metadata.num_delivered
+        self._sequence = msg.metadata.sequence.stream
         self._renewal: asyncio.Task[None] | None = None
 
     def renew(self) -> None:
@@ -449,7 +467,8 @@ class _StoredDelivery:
     async def fail(self, error: Exception, *, final: bool) -> float | None:
         """Have it delivered again later, or set it aside."""
         self._stop_renewal()
-        limit, group = self._bus.redelivery, self._group
+        limit = self._bus.redelivery
+        group = self._group
         if not final and self.deliveries < limit.max_deliveries:
             await self._msg.nak(delay=limit.delay_s(self.deliveries) or None)
             return None

@@ -37,7 +37,8 @@ STORE_TIMEOUT_S = 10.0
 ATTEMPT_S = 2.0
 """Wait for one answer of the server."""
 
-TARGET_HEADER, DEAD_HEADER = "Nexus-Group", "Nexus-Dead"
+TARGET_HEADER = "Nexus-Group"
+DEAD_HEADER = "Nexus-Dead"
 
 _PASSWORD = re.compile(r"(?<=//)[^/@,\s]*@")
 
@@ -46,11 +47,14 @@ class Streams:
     """Stored messages of one prefix. The streams are created when they are first needed."""
 
     def __init__(self, client: Client, prefix: str, *, ack_wait_s: float, partitions: int, replicas: int) -> None:
-        self.prefix, self.ack_wait_s = prefix, ack_wait_s
+        self.prefix = prefix
+        self.ack_wait_s = ack_wait_s
         self._client = client
         self._js = client.jetstream(timeout=ATTEMPT_S)  # pyright: ignore[reportUnknownMemberType]
-        self._messages, self._dead = f"{prefix}-messages", f"{prefix}-dead"
-        self._partitions, self._replicas = partitions, replicas
+        self._messages = f"{prefix}-messages"
+        self._dead = f"{prefix}-dead"
+        self._partitions = partitions
+        self._replicas = replicas
         self._are_ready = False
         self._lock = asyncio.Lock()
 
@@ -156,7 +160,8 @@ class Streams:
         """Return the oldest dead letters."""
         await self.prepare()
         letters: list[DeadLetter] = []
-        subject, sequence = f"{self.prefix}.dead.{topic or '>'}", 1
+        subject = f"{self.prefix}.dead.{topic or '>'}"
+        sequence = 1
         try:
             while len(letters) < limit:
                 stored = await self._js.get_msg(self._dead, seq=sequence, subject=subject, next=True)
@@ -252,7 +257,10 @@ class Streams:
 
 def partition_key(message: Message) -> int:
     """Return a number for tenant and session; messages without a session get one of their own."""
-    key = f"{message.tenant}\0{message.session}" if message.session else f"\0\0{message.id}"
+    if message.session:
+        key = f"{message.tenant}\0{message.session}"
+    else:
+        key = f"\0\0{message.id}"
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
 
 

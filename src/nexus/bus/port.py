@@ -37,7 +37,9 @@ class Redelivery(Struct, frozen=True):
 
     def delay_s(self, deliveries: int) -> float:
         """Return the wait after this many deliveries, in seconds."""
-        return self.delays_s[min(deliveries, len(self.delays_s)) - 1] if self.delays_s else 0.0
+        if self.delays_s:
+            return self.delays_s[min(deliveries, len(self.delays_s)) - 1]
+        return 0.0
 
 
 class DeadLetter(Struct, frozen=True):

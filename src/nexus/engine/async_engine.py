@@ -129,7 +129,8 @@ class AsyncTurn:
     """
 
     def __init__(self, nx: AsyncEngine, turn: Turn) -> None:
-        self._nx, self.turn = nx, turn
+        self._nx = nx
+        self.turn = turn
 
     async def assemble(self, **changes: Unpack[CallArguments]) -> AssembledContext:
         """Assemble the context of the turn's next call; see `Turn.assemble`."""

@@ -23,7 +23,9 @@ SURROUNDINGS = ("timezone", "channel", "chat_id", "platform", "platform_actions"
 
 def event_key(event_id: str, principal: str) -> str:
     """Return the idempotency key of an event on its session's path: two principals may use the same id."""
-    return f"event-of:{json.dumps([principal, event_id])}" if principal else f"event:{event_id}"
+    if principal:
+        return f"event-of:{json.dumps([principal, event_id])}"
+    return f"event:{event_id}"
 
 
 def event_keys(event: Event, principal: str) -> tuple[str, ...]:
@@ -50,7 +52,8 @@ def event_fields(event: Event, principal: str, prepared: Event | None = None) ->
     if event.id:
         digests = {**event.digests, event.id: event_digest(event)}
         fields["event_digest"] = {event_key(id_, principal): digest for id_, digest in digests.items()}
-    values, defaults = msgspec.to_builtins(prepared or event), msgspec.to_builtins(Event())
+    values = msgspec.to_builtins(prepared or event)
+    defaults = msgspec.to_builtins(Event())
     # The zone 0 is UTC, and none is the engine's.
     surroundings = {name: values[name] for name in SURROUNDINGS if values[name] != defaults[name]}
     if surroundings:
@@ -63,7 +66,8 @@ def turn_with_event(ledger: Ledger, session: str, event: Event, principal: str) 
 
     Raises IdempotencyConflict if the session has another event with the id of this one from the same principal.
     """
-    store, key = ledger.store, event_key(event.id, principal)
+    store = ledger.store
+    key = event_key(event.id, principal)
     with store.snapshot():
         thread = store.thread_of(session)
         if thread is None or not event.id:

@@ -54,10 +54,13 @@ def commit_patiently(ledger: Ledger, session: str, commit: Commit, facts: Sessio
 
 def late_base(ctx: AssembledContext, commit: Commit) -> tuple[int, int] | None:
     """Return thread and seq behind which a context's reply is stored if it is late; None if it begins a turn."""
-    stored, turn = ctx.provenance.stored_event, commit.turn
+    stored = ctx.provenance.stored_event
+    turn = commit.turn
     if turn is None:
         return None
-    return (stored.thread, stored.seqs[-1]) if stored is not None else (turn.thread, turn.seq)
+    if stored is not None:
+        return (stored.thread, stored.seqs[-1])
+    return (turn.thread, turn.seq)
 
 
 def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
@@ -156,7 +159,10 @@ def partial_messages(partial: object) -> tuple[Message, ...]:
         return ()
     if isinstance(partial, str):
         return (assistant(partial),)
-    result = AgentResult((partial,)) if isinstance(partial, Message) else read_reply(partial)
+    if isinstance(partial, Message):
+        result = AgentResult((partial,))
+    else:
+        result = read_reply(partial)
     answered = {answer.call_id for answer in result.tool_results}
     answered_messages = (
         with_parts(

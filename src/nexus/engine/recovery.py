@@ -374,7 +374,10 @@ class _Recovery:
         **changes: Unpack[CallArguments],
     ) -> _Steps[Answer]:
         """Yield contexts of the turn's next call until one fits, the first one maybe `ctx`, and record its reply."""
-        assemble = partial(self.turn.assemble, **changes) if self.turn is not None else self.assemble
+        if self.turn is not None:
+            assemble = partial(self.turn.assemble, **changes)
+        else:
+            assemble = self.assemble
         ctx = ctx or despite_learned_limit(self.nx, self.request.settings.model, assemble)
         trigger: Trigger | None = (
             "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
@@ -394,7 +397,8 @@ class _Recovery:
     def send_until_it_fits(self, ctx: AssembledContext) -> _Steps[Answer]:
         """Send at most three times. A doubtful reply is accepted if no smaller context can be sent."""
         while True:
-            used, available = ctx.token_budget.used.total, ctx.token_budget.available
+            used = ctx.token_budget.used.total
+            available = ctx.token_budget.available
             outcome = yield ctx
             reply, self.error, result = outcome.reply, outcome.error, AgentResult(())
             if self.error is None:
@@ -420,7 +424,10 @@ class _Recovery:
             elif self.limit_to_learn:
                 self.nx.learn_limit(ctx.model, max(self.limit_to_learn, used))
             turn = self.turn
-            committed = turn.record_result(result, ctx, reply) if turn else self.nx.record_result(ctx, result)
+            if turn:
+                committed = turn.record_result(result, ctx, reply)
+            else:
+                committed = self.nx.record_result(ctx, result)
             return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
 
     def smaller_context(self, ctx: AssembledContext, verdict: OverflowVerdict) -> _Steps[AssembledContext]:
@@ -505,7 +512,10 @@ class _Recovery:
         current = output_limit(config) or 0
         # Without an exact limit, half of the reply is tried.
         is_exact = verdict.limit and not verdict.at_least
-        remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total) if is_exact else current // 2
+        if is_exact:
+            remaining = verdict.limit - (verdict.input_tokens or ctx.token_budget.used.total)
+        else:
+            remaining = current // 2
         if remaining < _LEAST_OUTPUT or (current and remaining >= current):
             return False
         settings = self.request.settings.with_model_settings(with_output_limit(config, remaining))
@@ -575,7 +585,9 @@ def _reported_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVe
     )
     # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
     is_full = result.stop_reason == "max_tokens" and not _has_content(result)
-    return verdict if verdict is None or verdict.source != _LESS_THAN_SENT or is_full else None
+    if verdict is None or verdict.source != _LESS_THAN_SENT or is_full:
+        return verdict
+    return None
 
 
 def _has_content(result: AgentResult) -> bool:

@@ -100,11 +100,18 @@ class Turn:
         fence: int = 0,
     ) -> None:
         """Continue a turn, with a fencing token; 0 takes the next one when it writes."""
-        self.engine, self._request, self._ctx = engine, request, ctx
-        self._event = ctx.provenance.stored_event if ctx is not None else None
-        self._position, self._fence = position, fence
+        self.engine = engine
+        self._request = request
+        self._ctx = ctx
+        if ctx is not None:
+            self._event = ctx.provenance.stored_event
+        else:
+            self._event = None
+        self._position = position
+        self._fence = fence
         self.is_new = False
-        self.session, self.number = request.session, position.turn
+        self.session = request.session
+        self.number = position.turn
         self.last_reply: object = None
 
     def __repr__(self) -> str:
@@ -119,12 +126,15 @@ class Turn:
     def status(self) -> TurnStatus:
         """`pending`, `streaming`, `completed`, `failed` or `interrupted`, read from the ledger."""
         stored = self.stored
-        return stored.status if stored is not None else "interrupted"
+        if stored is not None:
+            return stored.status
+        return "interrupted"
 
     @property
     def stored(self) -> StoredTurn | None:
         """The turn as the ledger has it; None if its session went back behind it."""
-        ledger, position = self.engine.ledger, self._position
+        ledger = self.engine.ledger
+        position = self._position
         with ledger.snapshot():
             thread = ledger.thread_info(self.session)
             if (
@@ -198,7 +208,8 @@ class Turn:
         A compaction of it is planned here, when it is needed. Raises UnreadableFile if it is for another call, and BadEvent
         if the turn waits for no reply.
         """
-        ledger, state = self.engine.ledger, engine_state(ctx)
+        ledger = self.engine.ledger
+        state = engine_state(ctx)
         with ledger.snapshot():
             thread = ledger.thread(self.session)
             stored = self._stored_event(thread, *open_event(ledger.store, thread))
@@ -231,14 +242,18 @@ class Turn:
     def record_result(self, result: AgentResult, ctx: AssembledContext, reply: object) -> Committed:
         """Store a reply that `read_reply` has read; see `record`."""
         if result.error is None and not any(message.has_content() for message in result.messages):
-            why = f"stop reason {result.stop_reason}" if result.stop_reason else "no stop reason"
+            why = "no stop reason"
+            if result.stop_reason:
+                why = f"stop reason {result.stop_reason}"
             raise BadReply(f"reply is empty ({why}; call again, or end the turn with `turn.fail`; nothing was stored)")
         stored = ctx.provenance.stored_event
         if stored is not None and stored.fence != self._fence:
             stored = dataclasses.replace(stored, fence=self._fence)
             ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
         committed = self.engine.record_result(ctx, result, reply)
-        self._ctx, self._event, self.last_reply = None, None, reply
+        self._ctx = None
+        self._event = None
+        self.last_reply = reply
         self._fence = committed.fence or self._fence
         return committed
 
@@ -285,7 +300,8 @@ class Turn:
         Raises BadEvent if a tool call waits for its result, or if the turn's last reply has ended it.
         """
         event = as_event(event, ())
-        ledger, now_ms = self.engine.ledger, self.engine.clock_ms()
+        ledger = self.engine.ledger
+        now_ms = self.engine.clock_ms()
         if any(call.result is None for call in self.tool_calls):
             raise BadEvent("turn waits for results (store them with `turn.result`, then add the message)")
         thread = ledger.thread_info(self.session)
@@ -294,7 +310,8 @@ class Turn:
         messages = with_sizes(event_messages(event, [], event.at_ms or now_ms), self.engine.counter)
         self._ctx = self._event = None
         principal = self._request.settings.principal
-        keys, fields = event_keys(event, principal), event_fields(event, principal)
+        keys = event_keys(event, principal)
+        fields = event_fields(event, principal)
         return self._commit(NewEntry(messages=messages, body=fields, at_ms=now_ms, keys=keys))
 
     def complete(self) -> Committed:
@@ -338,7 +355,8 @@ class Turn:
 
     def _commit(self, *entries: NewEntry) -> Committed:
         """Store entries of the turn. Entries of a superseded turn are stored apart, and TurnSuperseded is raised."""
-        ledger, position = self.engine.ledger, self._position
+        ledger = self.engine.ledger
+        position = self._position
         commit = Commit(entries, turn=position, fence=self._fence)
         try:
             committed = ledger.commit(self.session, commit)
@@ -366,7 +384,9 @@ class Turn:
             entries, starts_turn = open_event(ledger.store, thread)
             begin = max((index for index, entry in enumerate(entries, 1) if is_partial(entry)), default=0)
             if begin and any(entry.rows for entry in entries[begin:]):  # what came since answers what had arrived
-                entries, starts_turn, begin = entries[begin:], False, 0
+                entries = entries[begin:]
+                starts_turn = False
+                begin = 0
             stored = self._stored_event(thread, entries, starts_turn)
             if not begin:
                 return self.engine.assemble_stored(self._request, stored)
@@ -439,8 +459,11 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
     with ledger.snapshot():
         ctx = engine.assemble_request(request)
         label = ctx.session_label
-        principal, assembled = request.settings.principal, ctx.provenance.request
-        surroundings = assembled.event if assembled is not None else event
+        principal = request.settings.principal
+        assembled = ctx.provenance.request
+        surroundings = event
+        if assembled is not None:
+            surroundings = assembled.event
         request = replace(request, session=label, event=surroundings, chooses_session=False)
         known = turn_with_event(ledger, label, event, principal)
         metadata = new_session_metadata(ctx, ledger.store)
@@ -452,7 +475,8 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
             with suppress(TurnSuperseded):
                 ledger.commit(label, Commit(turn=known, fence=fence))
         return Turn(engine, request, known, fence=fence)
-    keys, fields = event_keys(event, principal), event_fields(event, principal, surroundings)
+    keys = event_keys(event, principal)
+    fields = event_fields(event, principal, surroundings)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys, fields)
     commit = replace(commit, turn=continued_turn(ctx) if is_open else None, fence=fence)
     committed = ledger.commit(label, commit, metadata)

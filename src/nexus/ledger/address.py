@@ -25,7 +25,9 @@ class Address(NamedTuple):
 
 def is_address(text: object) -> bool:
     """Return whether a ledger's name is the URL of a PostgreSQL database."""
-    return str(text).startswith(SCHEMES) if isinstance(text, str) else False
+    if isinstance(text, str):
+        return str(text).startswith(SCHEMES)
+    return False
 
 
 def parse_address(url: str) -> Address:

@@ -65,7 +65,8 @@ def message_rows(entry: NewEntry, blobs: dict[str, bytes]) -> list[MessageRow]:
     rows: list[MessageRow] = []
     for order, sized in enumerate(entry.messages):
         try:
-            m, size = sized.message, sized.size
+            m = sized.message
+            size = sized.size
             if m.role not in _ROLES or not _is_time(m.at_ms):
                 raise BadReference(
                     f"role {m.role!r} or time {m.at_ms!r} is invalid (nothing was stored)", code="bad_entry"
@@ -207,7 +208,8 @@ def decode_content(content: str, blob: Callable[[str], bytes]) -> tuple[tuple[Pa
             )
     received = ""
     if parts and isinstance(parts[-1], _Received):  # it is stored last
-        received, parts = parts[-1].text, parts[:-1]
+        received = parts[-1].text
+        parts = parts[:-1]
     if '"sha256"' in content:
         parts = _map_images(cast("tuple[Part, ...]", parts), lambda image: _filled(image, blob))
     return parts, received  # pyright: ignore[reportReturnType]
@@ -291,4 +293,6 @@ def _filled(image: Image, blob: Callable[[str], bytes]) -> Image:
     if not image.sha256 or image.data:
         return image
     data = blob(image.sha256)
-    return replace(image, data=data.decode("utf-8", "surrogatepass"), sha256="") if data else image
+    if data:
+        return replace(image, data=data.decode("utf-8", "surrogatepass"), sha256="")
+    return image

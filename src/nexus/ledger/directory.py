@@ -157,10 +157,12 @@ class SessionDirectory:
 
         Histories are not mixed: the first one stays as the session `NAME~merged`, with its child sessions.
         """
-        old, target = newest_update(self._store, session), newest_update(self._store, into)
+        old = newest_update(self._store, session)
+        target = newest_update(self._store, into)
         if old.label == target.label:
             raise BadReference(f"{session!r} and {into!r} are the same session")
-        archive_label, number = f"{old.label}~merged", 1
+        archive_label = f"{old.label}~merged"
+        number = 1
         while self._store.session(archive_label) is not None:
             number += 1
             archive_label = f"{old.label}~merged-{number}"
@@ -201,7 +203,8 @@ class SessionDirectory:
         for part in self._store.path(thread):
             high = min(part.high, end)
             if part.low < high:
-                first, last = turn_at(self._store, thread, part.low + 1), turn_at(self._store, thread, high)
+                first = turn_at(self._store, thread, part.low + 1)
+                last = turn_at(self._store, thread, high)
                 ancestors.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
         return ancestors
 

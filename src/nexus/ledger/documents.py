@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 from nexus.errors import HeadMoved
 from nexus.ledger.store import LedgerStore
 
-AGENT, CONFIGURATION, PROFILE = "nexus:agent", "nexus:configuration", "profile"
+AGENT = "nexus:agent"
+CONFIGURATION = "nexus:configuration"
+PROFILE = "profile"
 """Kinds of documents: a server's agents by id, the services' configuration, and the profiles of principals by name."""
 
 HIDDEN = {AGENT: "nexus:agent:", CONFIGURATION: "configuration:", PROFILE: "identity:"}

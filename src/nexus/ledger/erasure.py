@@ -39,8 +39,12 @@ def late_replies(store: LedgerStore, labels: Collection[str]) -> list[SessionInf
 
 def _owner_of_late_reply(store: LedgerStore, info: SessionInfo) -> str:
     """Return the label of the session whose turn a session has the late reply to; empty for other sessions."""
-    update = store.session(info.label) if LATE_MARK in info.label else None
-    return update.facts.owner_session if update is not None and update.facts.origin == LATE_REPLY else ""
+    update = None
+    if LATE_MARK in info.label:
+        update = store.session(info.label)
+    if update is not None and update.facts.origin == LATE_REPLY:
+        return update.facts.owner_session
+    return ""
 
 
 def of_sessions(
@@ -52,7 +56,9 @@ def of_sessions(
     documents: Sequence[tuple[str, str]] = (),
 ) -> Erasure:
     """Return sessions with those that their calls spawned, their late replies, their agents, and perhaps their forks."""
-    index, labels, threads = _Sessions(store), set(labels), set[int]()
+    index = _Sessions(store)
+    labels = set(labels)
+    threads = set[int]()
     waiting = sorted(labels)
     while waiting:
         label = waiting.pop()

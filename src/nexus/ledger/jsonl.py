@@ -141,7 +141,10 @@ class _Reader:
     """Reads a file's lines as records. `sha256` and `counts` are complete at the end."""
 
     def __init__(self, stream: BinaryIO, name: str, tenant: str, *, wanted: str = "") -> None:
-        self._stream, self._name, self._tenant, self._wanted = stream, name, tenant, wanted
+        self._stream = stream
+        self._name = name
+        self._tenant = tenant
+        self._wanted = wanted
         self._hash = hashlib.sha256()
         self._line = 0
         self.counts: Counter[str] = Counter()
@@ -203,7 +206,10 @@ class _Reader:
         if not line:
             raise self._unreadable("is missing: the file was cut off before its last line", "export again")
         if not line.endswith(b"\n"):
-            what = "is cut off" if len(line) < limit else f"is longer than {limit:,} bytes"
+            if len(line) < limit:
+                what = "is cut off"
+            else:
+                what = f"is longer than {limit:,} bytes"
             raise self._unreadable(what, "export again")
         return line
 

@@ -33,7 +33,8 @@ WAIT_S = 60.0
 """Seconds that a call waits for its session by default."""
 
 _HOLDER = re.compile(r"process (\d+) on (\w+) ", re.ASCII)
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.005, 0.2
+_FIRST_PAUSE_S = 0.005
+_MAX_PAUSE_S = 0.2
 
 RunInThread: TypeAlias = Callable[..., Awaitable[Any]]
 """Runs a function with its arguments outside the event loop."""
@@ -55,7 +56,9 @@ _guard = threading.Lock()
 @contextmanager
 def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -> Generator[Lease]:
     """Hold a session while the block runs; return its lease. Raises SessionBusy after `wait_s` seconds of waiting."""
-    lock, holder, deadline = _lock_of(store, session), _new_holder(), time.monotonic() + wait_s
+    lock = _lock_of(store, session)
+    holder = _new_holder()
+    deadline = time.monotonic() + wait_s
     if not lock.lock.acquire(timeout=max(wait_s, 0)):
         raise SessionBusy(session, "", wait_s)
     try:
@@ -81,7 +84,9 @@ async def async_session_lease(
     store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S
 ) -> AsyncGenerator[Lease]:
     """Hold a session while the block runs, without blocking the event loop; see `session_lease`."""
-    lock, holder, deadline = _lock_of(store, session), _new_holder(), time.monotonic() + wait_s
+    lock = _lock_of(store, session)
+    holder = _new_holder()
+    deadline = time.monotonic() + wait_s
     for pause in _pauses():
         if lock.lock.acquire(blocking=False):
             break

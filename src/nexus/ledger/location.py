@@ -33,7 +33,8 @@ _BEGIN = ".begin"
 
 def workspace_ledger(root: Path) -> Path:
     """Return the path of a workspace's ledger. Raises LedgerUnusable if a link leads out of the workspace."""
-    file, inside = root / LEDGER_FILE, os.path.realpath(root)
+    file = root / LEDGER_FILE
+    inside = os.path.realpath(root)
     real = os.path.realpath(file)
     for path in (real, *(os.path.realpath(f"{real}{end}") for end in ("-wal", "-shm", "-journal"))):
         if os.path.commonpath((path, inside)) != inside:
@@ -60,7 +61,12 @@ def open_ledger(
     """
     if is_address(path):
         return open_server_ledger(str(path), tenant=tenant, create=create, clock_ms=clock_ms)
-    place = str(path) if path is not None else str(workspace_ledger(root)) if root else MEMORY
+    if path is not None:
+        place = str(path)
+    elif root:
+        place = str(workspace_ledger(root))
+    else:
+        place = MEMORY
     if place == MEMORY:
         return SqliteLedger(MEMORY, tenant=tenant, clock_ms=clock_ms)
     file = Path(place).expanduser().absolute()

@@ -137,7 +137,9 @@ class Ledger:
         out = replay.revoked_checkpoints(marks)
         by_seq = {mark.seq: mark for mark in marks}
         for mark in marks:
-            target = by_seq.get(mark.body["of"]) if mark.kind == "undone" and mark.seq not in out else None
+            target = None
+            if mark.kind == "undone" and mark.seq not in out:
+                target = by_seq.get(mark.body["of"])
             if target is not None and target.kind == "compaction":
                 _mark(self.store, session, marks, NewEntry("undone", body={"of": mark.seq}))
                 return target
@@ -164,7 +166,8 @@ class Ledger:
             raise BadReference(f"session {session!r} exists (choose another name, or `rewind` it)")
         last = self.store.session(session)
         at = last_entry_of(self.store, source, turn, seq)
-        reason, number = f"fork of {source} at entry {at}", last.number if last is not None else 0
+        reason = f"fork of {source} at entry {at}"
+        number = last.number if last is not None else 0
         inherited = newest_update(self.store, source).facts
         owner = label_of(self.store, source)
         facts = SessionMetadata(title=inherited.title, persona=inherited.persona, owner_session=owner)
@@ -238,7 +241,10 @@ class Ledger:
         Raises NoSuchSession, and LedgerDamaged at the first entry that does not match its hash.
         """
         thread = self.thread(session)
-        end = self.store.thread(thread).head_seq if until is None else until
+        if until is None:
+            end = self.store.thread(thread).head_seq
+        else:
+            end = until
         starts = range(after, end, READ_ENTRIES)
         return chain.from_iterable(self.store.entries(thread, at, min(end, at + READ_ENTRIES)) for at in starts)
 

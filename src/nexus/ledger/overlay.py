@@ -38,8 +38,11 @@ class PathOverlay:
         staged: Sequence[Entry] = (),
         pins: Sequence[MessageRef] = (),
     ) -> None:
-        self._store, self._thread, self.until = store, thread, until
-        self._hidden, self._staged = frozenset(hidden), tuple(staged)
+        self._store = store
+        self._thread = thread
+        self.until = until
+        self._hidden = frozenset(hidden)
+        self._staged = tuple(staged)
         self._pins = pin_entries(pins)
 
     @property
@@ -53,7 +56,9 @@ class PathOverlay:
     def thread_of(self, session: str) -> int | None:
         """Return the overlaid thread, whatever the session is called."""
         del session
-        return self._thread if self._thread is not None or not self._staged else NEW_THREAD
+        if self._thread is not None or not self._staged:
+            return self._thread
+        return NEW_THREAD
 
     def thread(self, thread: int) -> Thread:
         """Return the thread's row with the overlaid end."""
@@ -66,7 +71,9 @@ class PathOverlay:
         del thread
         if self._staged:
             return self._staged[-1].seq, b""
-        last = next(iter(self._stored(self.until - 1, self.until)), None) if self.until else None
+        last = None
+        if self.until:
+            last = next(iter(self._stored(self.until - 1, self.until)), None)
         return self.until, last.hash if last is not None else b""
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
@@ -88,7 +95,9 @@ class PathOverlay:
         if self._thread is not None and self.until:
             return self._store.instructions(self._thread)
         first = next(self.entries(thread, 0, 1), None)
-        return first.rows[: len(first.rows) - len(conversation_rows(first))] if first is not None else ()
+        if first is not None:
+            return first.rows[: len(first.rows) - len(conversation_rows(first))]
+        return ()
 
     def last_cut(self, thread: int, view: str) -> Cut | None:
         """Return the view's newest cut before the overlaid end."""
@@ -104,13 +113,17 @@ class PathOverlay:
     def last_assembly(self, thread: int, view: str) -> AssemblyRow | None:
         """Return the view's newest manifest before the overlaid end."""
         del thread
-        return last_of_view(self._store, self._thread, view, self.until) if self._thread is not None else None
+        if self._thread is not None:
+            return last_of_view(self._store, self._thread, view, self.until)
+        return None
 
     def assemblies(self, thread: int, after: int = 0, until: int | None = None) -> list[AssemblyRow]:
         """Return the manifests before the overlaid end."""
         del thread
         end = self.until if until is None else min(until, self.until)
-        return self._store.assemblies(self._thread, after, end) if self._thread is not None else []
+        if self._thread is not None:
+            return self._store.assemblies(self._thread, after, end)
+        return []
 
     def _stored(self, after: int, until: int) -> Iterator[Entry]:
         return iter(self._store.entries(self._thread, after, until) if self._thread is not None else ())

@@ -31,7 +31,9 @@ class RecordedCall(Struct, frozen=True):
     @property
     def label(self) -> str:
         """The call by name: `call 2 of 3 of turn 7 of session 'main'`."""
-        which = f"call {self.number} of {self.count} of turn" if self.count > 1 else "the call of turn"
+        which = "the call of turn"
+        if self.count > 1:
+            which = f"call {self.number} of {self.count} of turn"
         return f"{which} {self.turn} of session {self.session!r}"
 
 
@@ -77,7 +79,9 @@ def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
     """Return the newest manifest of a thread, whatever its view."""
     head = store.thread(thread).head_seq
     near = store.assemblies(thread, max(head - _NEAR, 0), head)
-    return near[-1] if near else _row_before(store, thread, head - _NEAR)
+    if near:
+        return near[-1]
+    return _row_before(store, thread, head - _NEAR)
 
 
 def last_model(store: LedgerStore, thread: int) -> str:
@@ -99,7 +103,8 @@ def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> 
         rows = [row for row in store.assemblies(thread, after, until) if not view or row.view == view]
         if rows:
             return rows[-1]
-        until, step = after, min(step * 4, _BACK)
+        until = after
+        step = min(step * 4, _BACK)
     return None
 
 

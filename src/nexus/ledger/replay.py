@@ -146,7 +146,9 @@ def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     mark = live_checkpoints(store.checkpoints(thread, replaced=False)).checkpoint
     first = visible_start(mark)
     rows = tuple(row for entry in store.entries(thread, first.seq - 1) for row in entry.rows)
-    summary = str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else ""
+    summary = ""
+    if mark is not None and mark.kind == "compaction":
+        summary = str(mark.body.get("summary", ""))
     return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.ref >= first))
 
 
@@ -219,9 +221,16 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     status: TurnStatus = "interrupted"
     if end is not None:
         is_aborted = end.body.get("kind") == ABORTED
-        status = "completed" if end.kind == "completed" else "interrupted" if is_aborted else "failed"
+        if end.kind == "completed":
+            status = "completed"
+        elif is_aborted:
+            status = "interrupted"
+        else:
+            status = "failed"
     elif is_open:
-        status = "streaming" if any(row.message.role == "assistant" for row in rows) else "pending"
+        status = "pending"
+        if any(row.message.role == "assistant" for row in rows):
+            status = "streaming"
     words = {name: str(fields.get(name, "")) for name in _WORDS}
     words["stop_reason"] = stop_reason(words["stop_reason"])  # older entries have the provider's word
     if status == "completed":
@@ -257,7 +266,9 @@ _USAGE = (
 
 
 def _names(values: Any) -> tuple[str, ...]:
-    return tuple(map(str, cast("list[Any]", values))) if isinstance(values, list) else ()
+    if isinstance(values, list):
+        return tuple(map(str, cast("list[Any]", values)))
+    return ()
 
 
 def conversation_rows(entry: Entry) -> tuple[StoredMessage, ...]:
@@ -279,8 +290,11 @@ def visible_start(mark: Entry | None) -> MessageRef:
 
 def place_of(entry: NewEntry) -> MessageRef:
     """Return the message that a pin or unpin names; (0, -1) if it names none."""
-    seq, order = entry.body.get("seq"), entry.body.get("ord", 0)
-    return MessageRef(seq, order) if isinstance(seq, int) and isinstance(order, int) else MessageRef(0, -1)
+    seq = entry.body.get("seq")
+    order = entry.body.get("ord", 0)
+    if isinstance(seq, int) and isinstance(order, int):
+        return MessageRef(seq, order)
+    return MessageRef(0, -1)
 
 
 def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
@@ -308,14 +322,18 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
     if entry.kind == "lost":
         return "entry kind 'lost' cannot be appended"
     if entry.kind != "compaction":
-        return "" if not entry.messages or entry.kind in ("completed", "failed") else f"a {entry.kind} has no messages"
+        if not entry.messages or entry.kind in ("completed", "failed"):
+            return ""
+        return f"a {entry.kind} has no messages"
     try:
         compaction = msgspec.convert(entry.body, Compaction)
     except msgspec.ValidationError as error:
         return f"compaction is invalid: {error}"
     if entry.messages:
         return "a compaction has no messages"
-    first, last, first_kept = compaction.covers_from, compaction.covers_to, compaction.first_kept
+    first = compaction.covers_from
+    last = compaction.covers_to
+    first_kept = compaction.first_kept
     if 1 <= first <= last + 1 <= first_kept <= seq + 1 and compaction.kept_ord >= 0:
         return ""
     return f"compaction at entry {seq} cannot cover entries {first} to {last} and keep those from {first_kept}"

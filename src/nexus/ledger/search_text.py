@@ -77,7 +77,9 @@ def index_text(text: str) -> str:
     """Return a text as it is indexed: in its comparable form, followed by the parts of its names."""
     parts = " ".join(dict.fromkeys(part for name, *_ in _names(text) for part in _parts_of(name)))
     plain = comparable(text)
-    return f"{plain}\n{_PARTS_FOLLOW}\n{comparable(parts)}" if parts else plain
+    if parts:
+        return f"{plain}\n{_PARTS_FOLLOW}\n{comparable(parts)}"
+    return plain
 
 
 def comparable(text: str) -> str:
@@ -123,7 +125,8 @@ def _letters(*, is_upper: bool) -> str:
     return "".join(c for c in map(chr, range(0x2000)) if (c.isupper() if is_upper else c.islower()))
 
 
-_UPPER, _LOWER = _letters(is_upper=True), _letters(is_upper=False)
+_UPPER = _letters(is_upper=True)
+_LOWER = _letters(is_upper=False)
 _NAME_AT = re.compile(r"\w+")
 _ASCII_SEAM = re.compile("[A-Z_](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z])|(?<=[A-Za-z0-9]_)(?=[A-Za-z0-9]))")
 _SEAM = re.compile(
@@ -189,7 +192,9 @@ def _plain(character: str) -> str:
     if character.isascii():
         return character.lower() if character.isalnum() else " "
     kind = unicodedata.category(character)
-    return character if kind[0] in "LN" or kind == "Co" else " "
+    if kind[0] in "LN" or kind == "Co":
+        return character
+    return " "
 
 
 class _PlainForms(dict[int, str]):
@@ -218,9 +223,12 @@ def excerpt_pieces(text: str, phrases: list[list[str]], *, before: int, chars: i
     if match is None:
         return []
     # An excerpt is longer than its limit only if the first match is.
-    start, end = max(0, match[0] - before), match[0] + chars
+    start = max(0, match[0] - before)
+    end = match[0] + chars
     # The excerpt begins at a word, not within one.
-    partial = _PARTIAL_WORD.match(normalized, start, match[0]) if start else None
+    partial = None
+    if start:
+        partial = _PARTIAL_WORD.match(normalized, start, match[0])
     start = partial.end() if partial else start
     pieces: Pieces = [("… " if start else "", False)]
     at = start
@@ -266,7 +274,9 @@ def _phrases_in(tokens: Iterable[tuple[str, int, int]], phrases: list[list[str]]
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield the words of a text in their search form, each with its start and end."""
-    token, start, end = "", 0, 0
+    token = ""
+    start = 0
+    end = 0
     for at, character in enumerate(text):
         first, *others = _pieces(character)
         if others and token + first:
@@ -274,10 +284,13 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int]]:
         for letter in others[:-1]:
             yield letter, at, at + 1
         if others:
-            token, start, end = others[-1], at, at + 1
+            token = others[-1]
+            start = at
+            end = at + 1
         elif token or first:
             start = start if token else at
-            token, end = token + first, at + 1
+            token = token + first
+            end = at + 1
     if token:
         yield token, start, end
 
@@ -290,4 +303,6 @@ def _pieces(character: str) -> tuple[str, ...]:
     ignored, such as a mark, adds an empty text.
     """
     first, *others = words(f"a{character}a")
-    return (first[1:], *others[:-1], others[-1][:-1]) if others else (first[1:-1],)
+    if others:
+        return (first[1:], *others[:-1], others[-1][:-1])
+    return (first[1:-1],)

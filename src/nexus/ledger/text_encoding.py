@@ -20,12 +20,16 @@ T = TypeVar("T")
 
 def encode_text(text: str) -> str:
     """Return the text with every character that a database may refuse in its escaped form."""
-    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(lambda hit: f"\x1a{ord(hit[0]):04x}", text)
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda hit: f"\x1a{ord(hit[0]):04x}", text)
 
 
 def decode_text(text: str) -> str:
     """Undo `storable`."""
-    return _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text) if "\x1a" in text else text
+    if "\x1a" in text:
+        return _ESCAPED.sub(lambda hit: chr(int(hit[1], 16)), text)
+    return text
 
 
 def to_json(value: Any) -> str:

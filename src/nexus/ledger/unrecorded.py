@@ -87,7 +87,8 @@ class UnrecordedReplies:
     """
 
     def __init__(self, path: Path | None, tenant: str) -> None:
-        self.path, self._tenant = path, tenant
+        self.path = path
+        self._tenant = tenant
         self._in_memory: list[UnrecordedReply] = []
         self._lock = Lock()
         self._is_reserved = False
@@ -149,7 +150,9 @@ class UnrecordedReplies:
         def erased(replies: Sequence[UnrecordedReply]) -> list[UnrecordedReply]:
             by_principal = [reply for reply in replies if principal and reply.principal == principal]
             by_session = [reply for reply in replies if reply.session in sessions]
-            return list(replies) if everything else [*by_principal, *by_session]
+            if everything:
+                return list(replies)
+            return [*by_principal, *by_session]
 
         with self._lock:
             in_memory = erased(self._in_memory)
@@ -227,7 +230,10 @@ def count_unrecorded(location: str, *, is_file: bool, home: Path) -> int:
     path = unrecorded_path(location, is_file=is_file, tenant="", home=home)
     if path is None:
         return 0
-    paths = [path] if is_file else path.parent.glob(f"{_name(location)}-*.replies")
+    if is_file:
+        paths = [path]
+    else:
+        paths = path.parent.glob(f"{_name(location)}-*.replies")
     return sum(UnrecordedReplies(path, "").count() for path in paths)
 
 

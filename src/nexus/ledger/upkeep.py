@@ -43,7 +43,9 @@ class Upkeep:
             raise BadReference("principal is empty (name whose data to erase)")
         with self._store.snapshot():
             chosen, shared = erasure.of_principal(self._store, principal)
-        replies = self.unrecorded.erase(principal=principal) if self.unrecorded is not None else 0
+        replies = 0
+        if self.unrecorded is not None:
+            replies = self.unrecorded.erase(principal=principal)
         erased = self._erase(chosen)
         return ErasedPrincipal(
             tuple(sorted(chosen.labels)), tuple(shared), len(chosen.events), len(chosen.documents), replies, erased
@@ -69,7 +71,8 @@ class Upkeep:
         return self._store.calibrations()
 
     def _erase(self, chosen: Erasure) -> EraseResult:
-        threads, labels = sorted(chosen.threads), sorted(chosen.labels)
+        threads = sorted(chosen.threads)
+        labels = sorted(chosen.labels)
         erased = self._store.erase(threads, labels, events=chosen.events, documents=chosen.documents)
         if self.unrecorded is not None:
             self.unrecorded.erase(sessions=chosen.labels)

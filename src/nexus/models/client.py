@@ -224,7 +224,9 @@ class EndpointClient:
                 except TimeoutError as error:
                     waited = "in all"
                     if limit_s < remaining_s:
-                        place = "between two events" if has_begun else "to the first event"
+                        place = "to the first event"
+                        if has_begun:
+                            place = "between two events"
                         waited = f"{min(limit_s, max(remaining_s, 0)):g} s {place}"
                     raise TimeoutError(f"no answer in time: {waited} (`Timeouts` has the limits)") from error
                 except Exception as error:
@@ -271,7 +273,9 @@ class EndpointClient:
         if not failure.retryable or tries > policy.max_retries or (asked_s or 0) > policy.max_retry_after_s:
             return None
         delay_s = policy.delay_s(tries, asked_s, random.random())  # noqa: S311 - spreads retries, protects nothing
-        return delay_s if elapsed_s + delay_s <= policy.total_s else None
+        if elapsed_s + delay_s <= policy.total_s:
+            return delay_s
+        return None
 
     def _call_failed(self, failure: Failure, tries: int) -> ModelCallFailed:
         asked_s = failure.retry_after_s

@@ -80,10 +80,16 @@ class LocalServer:
         if find_spec("xllamacpp") is None:
             raise PackageMissing("xllamacpp", "a local model", "local")
         is_own = weights is not None
-        path = Path(weights) if weights is not None else _smollm2_weights(model)
+        if weights is not None:
+            path = Path(weights)
+        else:
+            path = _smollm2_weights(model)
         if not path.is_file():
             raise BadSetting(f"weights {str(path)!r} not found (give a GGUF file)")
-        template = "" if is_own else files("nexus.models").joinpath("chatml.jinja").read_text("utf-8")
+        if is_own:
+            template = ""
+        else:
+            template = files("nexus.models").joinpath("chatml.jinja").read_text("utf-8")
         # Threads wait for each other at every layer: more of them than idle processors are many times slower.
         count = threads or max(min((os.cpu_count() or 1) // 2, 4), 1)
         self.model = model
@@ -210,7 +216,10 @@ class _LocalEndpoint(OpenAIEndpoint):
             call = json.decode(text_of(mapping(written.get("message")).get("content")), type=dict[str, Any])
             function = {"name": call["name"], "arguments": json.encode(call["arguments"]).decode()}
             delta["tool_calls"] = [{"index": 0, "id": f"call_{chunk['id']}", "type": "function", "function": function}]
-        reason = "tool_calls" if "tool_calls" in delta else written.get("finish_reason")
+        if "tool_calls" in delta:
+            reason = "tool_calls"
+        else:
+            reason = written.get("finish_reason")
         return {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
     async def aclose(self) -> None:

@@ -85,9 +85,14 @@ def open_client(
     if format is not None and format not in get_args(ReceivedFormat):
         raise BadSetting(f"format {format!r} unknown: use {', '.join(get_args(ReceivedFormat))}")
     name = provider or (resolve(model).provider if model else "")
-    own_provider = _provider_at(base_url) if base_url else _PROVIDERS.get(name)
+    if base_url:
+        own_provider = _provider_at(base_url)
+    else:
+        own_provider = _PROVIDERS.get(name)
     if own_provider is None and not base_url:
-        what = f"address of provider {name!r} unknown" if name else "no model, provider or base_url"
+        what = "no model, provider or base_url"
+        if name:
+            what = f"address of provider {name!r} unknown"
         raise BadSetting(f"{what} (pass base_url=…, or a provider: {', '.join(sorted(_PROVIDERS))})")
     if own_provider is not None:
         api_key = api_key or _key(own_provider, credentials)

@@ -69,7 +69,10 @@ class StoredAgents:
         Raises BadSetting for an id in use or other settings, AgentError for an existing agent that was shut down,
         NotAllowed, NotFound for its parent, NotFound, BadSetting, LedgerError.
         """
-        agent_id = uuid.uuid4().hex[:8] if settings.agent_id is None else settings.agent_id
+        if settings.agent_id is None:
+            agent_id = uuid.uuid4().hex[:8]
+        else:
+            agent_id = settings.agent_id
         _check_id(agent_id)
         if settings.permissions is not None and not settings.permissions:
             raise BadSetting("permissions empty: a call without any has all of its principal's (name one or more)")
@@ -128,7 +131,8 @@ class StoredAgents:
             label = self._nx.ledger.resolve(label) or label  # of a session that was renamed
         messages = sessions[label].messages if label in sessions else 0
         at = datetime.fromtimestamp(agent.created_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        parent, model = agent.settings.parent_agent_id, agent.settings.model or self._nx.model
+        parent = agent.settings.parent_agent_id
+        model = agent.settings.model or self._nx.model
         return AgentInfo(agent.agent_id, at, messages, agent.is_closed, parent, model)
 
     def close(self, agent_id: str) -> StoredAgent:
@@ -152,7 +156,8 @@ class StoredAgents:
     def _is_unused_fork(self, label: str, source: str, turn: int | None) -> bool:
         """Return whether a session is this fork without an agent: a process was killed before it stored the agent."""
         ledger = self._nx.ledger
-        thread, owner = ledger.thread_info(label), ledger.sessions.metadata(label).owner_session
+        thread = ledger.thread_info(label)
+        owner = ledger.sessions.metadata(label).owner_session
         is_unused = thread.head_seq == thread.fork_seq and self._nx.store.document(AGENT, label) is None
         return is_unused and owner == ledger.resolve(source) and turn in (None, thread.turn)
 
@@ -164,9 +169,15 @@ class StoredAgents:
 
     def _read(self, agent_id: str) -> StoredAgent | None:
         """Return an agent; None if there is none, or it was destroyed."""
-        document = self._nx.store.document(AGENT, agent_id) if is_valid_id(agent_id) else None
-        agent = decode_agent(document.body) if document is not None else None
-        return None if agent is None or agent.is_destroyed else agent
+        document = None
+        if is_valid_id(agent_id):
+            document = self._nx.store.document(AGENT, agent_id)
+        agent = None
+        if document is not None:
+            agent = decode_agent(document.body)
+        if agent is None or agent.is_destroyed:
+            return None
+        return agent
 
     def _change(self, agent_id: str, **changes: Any) -> StoredAgent:
         def change(document: dict[str, Any] | None) -> dict[str, Any]:
@@ -182,7 +193,8 @@ class StoredAgents:
 
     def _present(self, settings: AgentSettings) -> AgentSettings:
         """Return settings with at most the rights of all ancestors, which may have been created again with fewer."""
-        ids, parent_id = {settings.agent_id}, settings.parent_agent_id
+        ids = {settings.agent_id}
+        parent_id = settings.parent_agent_id
         while parent_id is not None and parent_id not in ids and (parent := self._read(parent_id)) is not None:
             settings = _narrowed(settings, parent.settings)
             ids.add(parent_id)
@@ -227,7 +239,9 @@ def event_id(agent_id: str, request_id: RequestKey) -> str:
 def request_of(agent_id: str, name: str) -> RequestKey | None:
     """Return the request of an agent that an event is of; None for another event, such as a worker's report."""
     text = name.removeprefix(f"{_EVENT}{agent_id}:")
-    return msgspec.json.decode(text, type=RequestKey) if text != name else None
+    if text != name:
+        return msgspec.json.decode(text, type=RequestKey)
+    return None
 
 
 def is_valid_id(agent_id: str) -> bool:
@@ -268,14 +282,17 @@ def _same(value: str, limit: str, what: str, parent: str) -> str:
 def _principal(value: str, limit: str, parent: str) -> str:
     """Return the parent's principal, or none if it has none. Raises NotAllowed for another one."""
     if value not in ("", limit):
-        reason = f"has {limit!r}" if limit else "has none, and another one may have more rights"
+        reason = "has none, and another one may have more rights"
+        if limit:
+            reason = f"has {limit!r}"
         raise NotAllowed(f"principal {value!r} not granted: agent {parent!r} {reason} (leave it out)")
     return limit
 
 
 def _narrowed(settings: AgentSettings, limits: AgentSettings) -> AgentSettings:
     """Return settings without the rights that a parent lacks. Raises NotAllowed if no permission is left."""
-    names, allowed = settings.permissions, limits.permissions
+    names = settings.permissions
+    allowed = limits.permissions
     if names is not None and allowed is not None:
         names = tuple(name for name in names if name in allowed)
         if not names:

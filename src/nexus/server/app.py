@@ -105,7 +105,9 @@ class HttpServer:
     def __init__(
         self, service: Service, tokens: Tokens, sites: AllowedSites | None = None, limits: HttpLimits | None = None
     ) -> None:
-        self._service, self._tokens, self._sites = service, tokens, sites or AllowedSites()
+        self._service = service
+        self._tokens = tokens
+        self._sites = sites or AllowedSites()
         self._metrics = Metrics()
         service.on_request = self._metrics.request
         self.limits = limits or HttpLimits()
@@ -177,7 +179,9 @@ class HttpServer:
 
     def _tenant(self, request: Request) -> str:
         values = request.headers.getlist("authorization")
-        tenant = self._tokens.tenant_of(values[0]) if len(values) == 1 else None
+        tenant = None
+        if len(values) == 1:
+            tenant = self._tokens.tenant_of(values[0])
         if tenant is None:
             text = "token missing or wrong (send `Authorization: Bearer TOKEN`; `nexus serve` says where the token is)"
             raise Refused(401, text, **{"WWW-Authenticate": "Bearer"})
@@ -187,18 +191,24 @@ class HttpServer:
         return tenant
 
     async def _post(self, request: Request) -> Response:
-        tenant, agent_id = self._tenant(request), request.path_params.get("agent_id")
+        tenant = self._tenant(request)
+        agent_id = request.path_params.get("agent_id")
         self._check_accepting()
         _check_media_type(request)
         body = await self._body(request)
         try:
-            value = await asyncio.to_thread(parse, body) if len(body) > _LARGE_BODY else parse(body)
+            if len(body) > _LARGE_BODY:
+                value = await asyncio.to_thread(parse, body)
+            else:
+                value = parse(body)
             requests = check_batch(value)
         except RpcError as error:
             return _json(refusal(error).body, 400)
         try:
             self._check_rate(tenant, requests)
-            agent = await self._agent(tenant, agent_id) if agent_id is not None else None
+            agent = None
+            if agent_id is not None:
+                agent = await self._agent(tenant, agent_id)
         except Refused as error:
             error.request_id = id_of(value)
             raise
@@ -215,7 +225,9 @@ class HttpServer:
         return _json(answer.body, 400 if answer.code in (PARSE_ERROR, INVALID_REQUEST) else 200)
 
     async def _body(self, request: Request) -> bytes:
-        limit, chunks, size = self.limits.body_bytes, list[bytes](), 0
+        limit = self.limits.body_bytes
+        chunks = list[bytes]()
+        size = 0
         length = request.headers.get("content-length", "0")
         if length.isascii() and length.isdigit() and len(length) < 20 and int(length) > limit:
             raise Refused(413, f"body has more than {limit:,} bytes", Connection="close")
@@ -259,7 +271,8 @@ class HttpServer:
     # streams -----------------------------------------------------------------------------------------------------
 
     async def _events(self, request: Request) -> Response:
-        tenant, agent_id = self._tenant(request), request.path_params["agent_id"]
+        tenant = self._tenant(request)
+        agent_id = request.path_params["agent_id"]
         if request.method == "HEAD":  # of Starlette's GET routes; it would hold a stream and send nothing
             raise Refused(405, _TEXTS[405], Allow="GET")
         self._check_rate(tenant, 1)
@@ -276,7 +289,10 @@ class HttpServer:
         self._metrics.open_streams.inc()
         try:
             async with self._service.tenants.use(tenant_name) as tenant:
-                start = tenant.events.end() if last is None else tenant.events.position(last)
+                if last is None:
+                    start = tenant.events.end()
+                else:
+                    start = tenant.events.position(last)
                 if start is not None:
                     yield sse(own_item("open", start, agent_id), case)
                 async with aclosing(tenant.events.read(agent_id, start, KEEP_ALIVE_S)) as reading:
@@ -306,19 +322,25 @@ class HttpServer:
 
 def _case(request: Request) -> Case:
     """Return the case of names that a request asks for."""
-    return "camel" if request.headers.get(CASE_HEADER) == "camel" else "snake"
+    if request.headers.get(CASE_HEADER) == "camel":
+        return "camel"
+    return "snake"
 
 
 def _frame(item: StreamItem, case: Case) -> bytes:
     """Return a server-sent event, or a comment when none came for a while."""
-    return sse(item, case) if item.type != "idle" else b": keep-alive\n\n"
+    if item.type != "idle":
+        return sse(item, case)
+    return b": keep-alive\n\n"
 
 
 class _CheckedSites:
     """Answers only requests whose Host and Origin are allowed."""
 
     def __init__(self, app: ASGIApp, sites: AllowedSites, metrics: Metrics) -> None:
-        self._app, self._sites, self._metrics = app, sites, metrics
+        self._app = app
+        self._sites = sites
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -357,7 +379,9 @@ def _route(path: str) -> str:
     if path in _ROUTES:
         return path
     if path.startswith("/agent/"):
-        return "/agent/ID/events" if path.endswith("/events") else "/agent/ID"
+        if path.endswith("/events"):
+            return "/agent/ID/events"
+        return "/agent/ID"
     return "unknown"
 
 

@@ -49,7 +49,9 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadSetting(f"server address {url!r} invalid (use http://127.0.0.1:8765)")
-        self._parts, self._token, self._timeout_s = parts, token, timeout_s
+        self._parts = parts
+        self._token = token
+        self._timeout_s = timeout_s
         self._ids = itertools.count(1)
 
     def __repr__(self) -> str:
@@ -129,7 +131,8 @@ class Client:
         request = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": msgspec.to_builtins(params)}
         headers = {"Content-Type": "application/json"}
         with self._response("POST", path, headers, msgspec.json.encode(request)) as response:
-            status, body = response.status, response.read()
+            status = response.status
+            body = response.read()
         answer = _object(body, status)
         if "result" in answer:
             return msgspec.convert(answer["result"], kind)
@@ -154,7 +157,9 @@ class Client:
     def _response(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
     ) -> Generator[HTTPResponse]:
-        connect = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        connect = HTTPConnection
+        if self._parts.scheme == "https":
+            connect = HTTPSConnection
         connection = connect(self._parts.hostname or "", self._parts.port, timeout=self._timeout_s)
         try:
             place = self._parts.path.rstrip("/") + path
@@ -176,7 +181,9 @@ class AgentClient:
     """
 
     def __init__(self, client: Client, agent_id: str) -> None:
-        self._client, self.agent_id, self._path = client, agent_id, forms.url_of(agent_id)
+        self._client = client
+        self.agent_id = agent_id
+        self._path = forms.url_of(agent_id)
 
     def __repr__(self) -> str:
         return f"AgentClient({self.agent_id!r})"

@@ -146,7 +146,10 @@ def max_connections() -> int:
     except ImportError:  # Windows has no such limit
         return MAX_FILES - MAX_FILES // 4
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MAX_FILES if hard == resource.RLIM_INFINITY else min(MAX_FILES, hard)
+    if hard == resource.RLIM_INFINITY:
+        files = MAX_FILES
+    else:
+        files = min(MAX_FILES, hard)
     if soft == resource.RLIM_INFINITY or soft >= files:
         files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
     else:

@@ -19,7 +19,9 @@ from nexus.engine.mirror import PlacedList
 from nexus.types.message import Note, Text, Thinking
 from nexus.types.request import Event
 
-MAX_CONTEXTS, MAX_CONTEXT_MESSAGES, MAX_CONTEXT_BYTES = 256, 50_000, 64 << 20
+MAX_CONTEXTS = 256
+MAX_CONTEXT_MESSAGES = 50_000
+MAX_CONTEXT_BYTES = 64 << 20
 """Contexts of a tenant, their messages, and their bytes."""
 
 MAX_ALL_BYTES = 256 << 20
@@ -118,7 +120,9 @@ def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
             cut_windows=state.cut_windows,
         )
         ctx = dataclasses.replace(ctx, _engine=needed)
-    placed = ctx.mirrored.state if ctx.mirrored is not None else None
+    placed = None
+    if ctx.mirrored is not None:
+        placed = ctx.mirrored.state
     sizes: dict[int, int] = {}  # by identity: the event's texts are also those of the current message
     for message in (
         *ctx.history,
@@ -136,7 +140,9 @@ def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
                 sizes[id(part)] = _encoded_bytes(part)
     provenance = ctx.provenance
     request = provenance.request
-    options = msgspec.structs.replace(request, event=Event()) if request is not None else None
+    options = None
+    if request is not None:
+        options = msgspec.structs.replace(request, event=Event())
     blocks = (provenance.blocks, provenance.already_in_history, provenance.omitted_blocks)
     return ctx, sum(sizes.values()) + _encoded_bytes((ctx.system_prompt, ctx.tools, blocks, options))
 

@@ -335,7 +335,9 @@ def request_key(request_id: RequestKey | None) -> RequestKey:
         raise BadSetting(f"request_id has {len(request_id):,} characters (use 1 to {MAX_REQUEST_ID_CHARS})")
     if isinstance(request_id, int) and abs(request_id) >= _INTEGER_BOUND:
         raise BadSetting("request_id is larger than 64 bits (use a text)")
-    return uuid.uuid4().hex if request_id is None else request_id
+    if request_id is None:
+        return uuid.uuid4().hex
+    return request_id
 
 
 def message_text(text: str) -> str:
@@ -369,7 +371,10 @@ def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struc
         raise BadSetting("a param is present in snake_case and camelCase (pass it once)")
     if unknown := next((name for name in plain if name not in names), None):
         close = get_close_matches(unknown[:80], names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"params: {', '.join(names) or 'none'}"
+        if close:
+            hint = f"did you mean {close[0]!r}?"
+        else:
+            hint = f"params: {', '.join(names) or 'none'}"
         raise BadSetting(f"param {unknown[:80]!r} unknown ({hint})")
     try:
         return msgspec.convert(plain, kind)

@@ -55,7 +55,9 @@ def open_socket(host: str, port: int, *, allow_remote: bool = False) -> socket.s
 def url_of(listener: socket.socket) -> str:
     """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if ":" in host:
+        return f"http://[{host}]:{port}"
+    return f"http://{host}:{port}"
 
 
 class _Uvicorn(uvicorn.Server):
@@ -99,7 +101,8 @@ async def serve_http(
         started: Called when it accepts requests.
         stopping: Stops it once it is set.
     """
-    stopping, limits = stopping or asyncio.Event(), limits or HttpLimits()
+    stopping = stopping or asyncio.Event()
+    limits = limits or HttpLimits()
     stop = stopping.set
 
     # One tenant owns the whole server; of several, none may stop the others'.

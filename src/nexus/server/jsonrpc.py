@@ -18,7 +18,11 @@ from nexus.server.logs import describe_failure
 from nexus.text.redact import redact
 from nexus.types.validation import check_json
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 SERVER_ERROR = -32000
 """An error of Nexus; `data.code` is its code."""
 
@@ -40,7 +44,9 @@ class RpcError(Exception):
 
     def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.data = code, message, data
+        self.code = code
+        self.message = message
+        self.data = data
 
 
 class Request(Struct, frozen=True):
@@ -141,14 +147,19 @@ async def _respond(value: Any, call: Call) -> dict[str, Any] | None:
     except Exception as error:  # noqa: BLE001 - a method's error is its response
         error_object = _error_object(error)
     else:
-        return None if request.id is UNSET else _response(request.id, result=result)
-    return None if request.id is UNSET else _response(request.id, error=error_object)
+        if request.id is UNSET:
+            return None
+        return _response(request.id, result=result)
+    if request.id is UNSET:
+        return None
+    return _response(request.id, error=error_object)
 
 
 def parse_request(value: Any) -> Request:
     """Return a request. Raises RpcError if it is none."""
     request = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    method, params = request.get("method"), request.get("params", {})
+    method = request.get("method")
+    params = request.get("params", {})
     is_valid = (
         request.get("jsonrpc") == "2.0"
         and isinstance(method, str)
@@ -168,7 +179,9 @@ def _is_id(value: object) -> bool:
 
 def id_of(value: Any) -> RequestId:
     """Return the id of a message that may be no valid request; None if it has no valid id."""
-    request_id = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
+    request_id = None
+    if isinstance(value, dict):
+        request_id = cast("dict[str, Any]", value).get("id")
     return request_id if _is_id(request_id) else None
 
 
@@ -188,4 +201,6 @@ def _error_object(error: Exception) -> ErrorObject:
 
 def _lower(error: Exception) -> str:
     text = str(error)
-    return text if text[:2].isupper() else text[:1].lower() + text[1:]
+    if text[:2].isupper():
+        return text
+    return text[:1].lower() + text[1:]

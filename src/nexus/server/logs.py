@@ -34,7 +34,9 @@ def describe_failure(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
     places = ", ".join(f"{os.path.basename(frame.filename)}:{frame.lineno} {frame.name}" for frame in frames)  # noqa: PTH119 - a name
     cause = error.__cause__ or error.__context__
-    because = f" after {type(cause).__name__}" if cause is not None else ""
+    because = ""
+    if cause is not None:
+        because = f" after {type(cause).__name__}"
     return f"{type(error).__name__}{because} at {places or 'an unknown place'}"
 
 

@@ -126,15 +126,20 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
         raise _conflict(request_id) from error
     await _check_open(call, row, request_id)
     result = await _result_of(call, row, request_id)
-    state, reason = result.event.state, result.event.reason
+    state = result.event.state
+    reason = result.event.reason
     if state == "done":
         texts = (message.text() for message in result.replies)
         return forms.SendResult(request_id, content="\n\n".join(filter(None, texts)))
     if reason == CANCELED:
         return forms.SendResult(request_id, cancelled=True)
-    code = NotAccepted.code if state == "dropped" else ModelCallFailed.code
+    code = ModelCallFailed.code
+    if state == "dropped":
+        code = NotAccepted.code
     data = {"code": code, "request_id": request_id}
-    advice = " (send it later, with another request_id)" if state == "dropped" else ""
+    advice = ""
+    if state == "dropped":
+        advice = " (send it later, with another request_id)"
     raise RpcError(SERVER_ERROR, f"{reason or state}{advice}", data)
 
 
@@ -165,7 +170,8 @@ async def get_tokens(call: Call, _params: forms.NoParams) -> forms.TokenCounts:
             system += line.tokens
         elif line.slot != "current":
             messages += line.tokens
-    budget, total = ctx.token_budget, system + tools + messages
+    budget = ctx.token_budget
+    total = system + tools + messages
     window = max(ctx.accounting.model_info.context_tokens, budget.available)
     return forms.TokenCounts(system, tools, messages, total, window, budget.available)
 
@@ -182,13 +188,18 @@ async def get_messages(call: Call, params: forms.GetMessages) -> forms.MessageLi
         raise BadSetting(f"limit is a number from 1 to {MAX_MESSAGES:,}")
     messages = await call.tenant.nx.history(call.label)
     total = len(messages)
-    first = max(total + params.offset, 0) if params.offset < 0 else min(params.offset, total)
+    if params.offset < 0:
+        first = max(total + params.offset, 0)
+    else:
+        first = min(params.offset, total)
     return forms.MessageList(tuple(messages[first : first + params.limit]), first, total)
 
 
 async def compact(call: Call, params: forms.Compact) -> forms.CompactResult:
     """Replace older messages by a summary now. Nothing is deleted."""
-    engine, options, outcome = call.tenant.nx.engine, call.agent.options, NOTHING
+    engine = call.tenant.nx.engine
+    options = call.agent.options
+    outcome = NOTHING
     async with _lease(call):
         plan = await call.tenant.nx.run(partial(engine.plan, call.label, **options))
         if plan is not None:
@@ -197,7 +208,8 @@ async def compact(call: Call, params: forms.Compact) -> forms.CompactResult:
     if not outcome:
         return forms.CompactResult(compacted=False, reason=outcome.reason or NOTHING.reason)
     call.tenant.counts.add_compaction(call.tenant.name, outcome.method)
-    before, after = outcome.tokens_before, outcome.tokens_after
+    before = outcome.tokens_before
+    after = outcome.tokens_after
     return forms.CompactResult(compacted=True, tokens_before=before, tokens_after=after, tokens_saved=before - after)
 
 
@@ -259,13 +271,20 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
 async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     """Store the reply to an assembled context. The same reply again adds nothing."""
     nx = call.tenant.nx
-    reply = AgentResult((assistant(params.reply),)) if isinstance(params.reply, str) else read_reply(params.reply)
-    ctx = call.tenant.contexts.get(_context_key(call, params.context_id)) if params.context_id else None
+    if isinstance(params.reply, str):
+        reply = AgentResult((assistant(params.reply),))
+    else:
+        reply = read_reply(params.reply)
+    ctx = None
+    if params.context_id:
+        ctx = call.tenant.contexts.get(_context_key(call, params.context_id))
     if ctx is not None and ctx.mirrored is not None:
         committed = await nx.record(ctx, reply)
         call.count(committed, ctx, reply)
         is_fork = ctx.mirrored.action == "repeat" and committed.added
-        session = ctx.session_label if is_fork else ctx.mirrored.session
+        session = ctx.mirrored.session
+        if is_fork:
+            session = ctx.session_label
         return forms.RecordResult(
             session, committed.turn, "pending" if reply.tool_calls else "completed", reply.tool_calls
         )
@@ -274,7 +293,8 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
 
     def run(lease: Lease) -> tuple[int, str]:
         if ctx is not None:
-            turn, sent_ctx = turn_of(nx.engine, ctx, lease.fence), ctx
+            turn = turn_of(nx.engine, ctx, lease.fence)
+            sent_ctx = ctx
         else:
             turn = _open_turn(call, {**call.agent.options}, lease)
             _check_number(turn, _turn_of_context(params.context_id))
@@ -330,11 +350,15 @@ async def _assembled(
     def run() -> tuple[tuple[AssembledContext, int], ReceivedFormat, dict[str, Any]]:
         ctx = assemble_context()
         chosen: ReceivedFormat = body_format or ctx.accounting.model_info.provider_format
-        body = ctx.to_responses() if chosen == "responses" else ctx.to_provider(chosen)
+        if chosen == "responses":
+            body = ctx.to_responses()
+        else:
+            body = ctx.to_provider(chosen)
         return waiting_context(ctx), chosen, body
 
     (ctx, size), chosen, body = await call.tenant.nx.run(run)
-    stored, mirrored = ctx.provenance.stored_event, ctx.mirrored
+    stored = ctx.provenance.stored_event
+    mirrored = ctx.mirrored
     turn = stored.turn if stored is not None else 0
     context_id = f"{_MIRRORED if mirrored is not None else ''}{turn}-{uuid.uuid4().hex[:16]}"
     call.tenant.contexts.keep(_context_key(call, context_id), ctx, size)
@@ -350,7 +374,9 @@ async def _assembled(
         available=ctx.token_budget.available,
         warnings=ctx.warnings,
     )
-    return result if mirrored is None else replace(result, session=mirrored.session, action=mirrored.action)
+    if mirrored is None:
+        return result
+    return replace(result, session=mirrored.session, action=mirrored.action)
 
 
 def _context_key(call: Call, context_id: str) -> str:
@@ -360,7 +386,9 @@ def _context_key(call: Call, context_id: str) -> str:
 def _turn_of_context(context_id: str) -> int:
     """Return the number of the turn that a context was assembled for; 0 if its id names none."""
     number = context_id.partition("-")[0]
-    return int(number) if number.isascii() and number.isdecimal() and len(number) < MOST_DIGITS else 0
+    if number.isascii() and number.isdecimal() and len(number) < MOST_DIGITS:
+        return int(number)
+    return 0
 
 
 def _check_number(turn: Turn, number: int) -> None:

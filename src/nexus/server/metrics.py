@@ -88,7 +88,8 @@ class _TenantModels:
     """Metrics of a tenant's model calls."""
 
     def __init__(self, counts: ModelCounts, tenant: str) -> None:
-        self._counts, self._tenant = counts, tenant
+        self._counts = counts
+        self._tenant = tenant
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics with their values."""

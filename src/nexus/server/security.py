@@ -42,7 +42,8 @@ class Tokens:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
-        digest, tenant = _digest(token.strip()), None
+        digest = _digest(token.strip())
+        tenant = None
         for stored, name in self._tenants.items():  # all of them, so that the time does not depend on the token
             if secrets.compare_digest(stored, digest):
                 tenant = name
@@ -156,7 +157,8 @@ def _host_name(host: str) -> str:
     """Return the name of a `Host` header without its port; empty for none."""
     try:
         parts = urlsplit(f"//{host}")
-        name, _ = parts.hostname, parts.port
+        name = parts.hostname
+        _ = parts.port
     except ValueError:
         return ""
     is_plain = parts.netloc == host and parts.username is None and not set(host) & set("/?#@\\ ")
@@ -167,7 +169,9 @@ class RateLimit:
     """A token bucket for each tenant: `per_second` requests on average, `burst` at once."""
 
     def __init__(self, per_second: float, burst: int, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._per_second, self._burst, self._clock_s = per_second, burst, clock_s
+        self._per_second = per_second
+        self._burst = burst
+        self._clock_s = clock_s
         self._levels: dict[str, tuple[float, float]] = {}
 
     def wait_s(self, name: str, requests: int = 1) -> float:

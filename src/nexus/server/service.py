@@ -40,7 +40,8 @@ class Service:
     """
 
     def __init__(self, tenants: Tenants, stop: Callable[[], None] | None = None) -> None:
-        self.tenants, self._stop = tenants, stop
+        self.tenants = tenants
+        self._stop = stop
         self.on_request: Callable[[str, str, float], None] = lambda _method, _outcome, _seconds: None
 
     async def call(
@@ -65,8 +66,12 @@ class Service:
 
         Raises RpcError, NexusError.
         """
-        start, outcome, failure = time.perf_counter(), "error", ""
-        label = method if method in METHODS or method == DISCOVER else "unknown"
+        start = time.perf_counter()
+        outcome = "error"
+        failure = ""
+        label = "unknown"
+        if method in METHODS or method == DISCOVER:
+            label = method
         attributes = {"rpc.system.name": "jsonrpc", "rpc.method": label, "jsonrpc.protocol.version": "2.0"}
         try:
             with span(label, attributes, kind="server") as traced:
@@ -107,7 +112,9 @@ class Service:
             elif agent is None:
                 agent = await tenant.nx.run(tenant.agents.get, agent_id or "", may_be_closed=row.may_be_closed)
             result = await row.run(Call(self.tenants, tenant, agent, self._stop), values)
-            return result if case == "snake" else to_plain(result, case)
+            if case == "snake":
+                return result
+            return to_plain(result, case)
 
     async def find_agent(self, tenant_name: str, agent_id: str) -> StoredAgent | None:
         """Return an agent of a tenant; None for an error that the method reports. Raises NotFound, NotAccepted."""
@@ -122,15 +129,21 @@ class Service:
 
 def _agent_param(params: Params) -> str:
     """Return the agent that params name, for the access log; empty for none, and for a value that cannot be an id."""
-    value = params.get("agent_id", params.get("agentId")) if isinstance(params, dict) else None
-    return value if isinstance(value, str) and is_valid_id(value) else ""
+    value = None
+    if isinstance(params, dict):
+        value = params.get("agent_id", params.get("agentId"))
+    if isinstance(value, str) and is_valid_id(value):
+        return value
+    return ""
 
 
 def _error_name(error: Exception) -> str:
     """Return an error as its response names it."""
     if isinstance(error, RpcError):
         return str((error.data or {}).get("code") or error.code)
-    return error.code if isinstance(error, NexusError) else type(error).__name__
+    if isinstance(error, NexusError):
+        return error.code
+    return type(error).__name__
 
 
 def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:
@@ -155,6 +168,9 @@ def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) 
 def _unknown(method: str, row: Method | None, agent_id: str | None) -> str:
     if row is not None and agent_id is not None:
         return f"method {method!r} is not an agent's (send it to /rpc)"
-    scopes = ("agent",) if agent_id is not None else ("server", "agent")
+    if agent_id is not None:
+        scopes = ("agent",)
+    else:
+        scopes = ("server", "agent")
     names = ", ".join([name for name, method_row in METHODS.items() if method_row.scope in scopes] + [DISCOVER])
     return f"method {method[:80]!r} not found (methods: {names})"

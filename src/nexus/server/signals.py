@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 @contextmanager
 def stop_signals(stop: Callable[[], None]) -> Generator[None]:
     """Call `stop` for SIGTERM and SIGINT, where the event loop can and in the main thread."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
     added: list[int] = []
     with suppress(NotImplementedError, RuntimeError, ValueError):
         for number in numbers:

@@ -50,7 +50,9 @@ class StdioServer:
     def __init__(
         self, service: Service, read: ReadLine, write: WriteLine, *, tenant: str = LOCAL_TENANT, case: Case = "snake"
     ) -> None:
-        self._service, self._read, self._write = service, read, write
+        self._service = service
+        self._read = read
+        self._write = write
         self._tenant = tenant
         self._case: Case = case
         self._running: set[asyncio.Task[None]] = set()
@@ -103,7 +105,9 @@ class StdioServer:
     async def _call(self, method: str, params: Params) -> Any:
         if method not in ("watch", "unwatch"):
             return await self._service.call(self._tenant, method, params, case=self._case)
-        agent_id = params.get("agent_id", params.get("agentId")) if isinstance(params, dict) else None
+        agent_id = None
+        if isinstance(params, dict):
+            agent_id = params.get("agent_id", params.get("agentId"))
         if not isinstance(agent_id, str):
             raise RpcError(INVALID_PARAMS, f"params of {method} invalid: agent_id missing (pass the agent's id)")
         watching = self._watched.pop(agent_id, None)

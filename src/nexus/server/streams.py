@@ -127,7 +127,9 @@ class EventBuffer:
         """Return the position of an event's id; None if this buffer has no such position."""
         epoch, _, number = text.partition(".")
         is_position = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 16
-        return Position(epoch, int(number)) if is_position and int(number) <= self._last else None
+        if is_position and int(number) <= self._last:
+            return Position(epoch, int(number))
+        return None
 
     async def read(
         self, session: str, start: Position | None, idle_s: float | None = None
@@ -203,11 +205,15 @@ def own_item(name: str, position: Position, agent_id: str) -> StreamItem:
 
 def event_data(item: SessionEvent, case: Case = "snake") -> dict[str, Any]:
     """Return the JSON value of an agent's event, with the ids of the requests that its turn answers."""
-    inner, agent_id = item.event, item.session
+    inner = item.event
+    agent_id = item.session
     if isinstance(inner, StreamError):
         inner = StreamError(inner.kind, redact(inner.text).text, inner.retryable)
     ids = [request_id for name in item.event_ids if (request_id := request_of(agent_id, name)) is not None]
-    names = ("agent_id", "request_ids") if case == "snake" else ("agentId", "requestIds")
+    if case == "snake":
+        names = ("agent_id", "request_ids")
+    else:
+        names = ("agentId", "requestIds")
     return {**to_plain(inner, case), **dict(zip(names, (agent_id, ids), strict=True))}
 
 

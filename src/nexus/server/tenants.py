@@ -37,7 +37,8 @@ LOG = logging.getLogger("nexus.server")
 MAX_OPEN_TENANTS = 64
 OWN_LOOP = "begin, assemble, record, fail and mirror"
 """Names of the methods that call no model, for messages."""
-_BUSY_S, _BUSY_TRIES = 0.05, 200
+_BUSY_S = 0.05
+_BUSY_TRIES = 200
 """Seconds between two tries to open a tenant while all others are busy, and their number."""
 
 
@@ -83,11 +84,15 @@ class Tenant:
         contexts: TenantContexts,
         counts: ModelCounts,
     ) -> None:
-        self.name, self.nx, self.counts = name, AsyncEngine(engine), counts
-        self.agents, self.events = StoredAgents(engine), EventBuffer(partial(counts.add_event, name))
+        self.name = name
+        self.nx = AsyncEngine(engine)
+        self.counts = counts
+        self.agents = StoredAgents(engine)
+        self.events = EventBuffer(partial(counts.add_event, name))
         counts.listen_to(name, engine)
         self.contexts = contexts
-        self._tools, self._builtin = tools, options.builtin
+        self._tools = tools
+        self._builtin = options.builtin
         agent = Agent(
             self.nx,
             CountedModels(models, counts, name),
@@ -156,10 +161,16 @@ class Tenants:
         options: ServeOptions | None = None,
         max_open: int = MAX_OPEN_TENANTS,
     ) -> None:
-        self._open_engine, self._models, self.options = open_engine, models, options or ServeOptions()
-        self._tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self._open_engine = open_engine
+        self._models = models
+        self.options = options or ServeOptions()
+        if isinstance(tools, ToolRegistry):
+            self._tools = tools
+        else:
+            self._tools = ToolRegistry(tools)
         self._open: OrderedDict[str, Tenant] = OrderedDict()
-        self._contexts, self.counts = WaitingContexts(), ModelCounts()
+        self._contexts = WaitingContexts()
+        self.counts = ModelCounts()
         self._lock = asyncio.Lock()
         self._max_open = max_open
         self.stopping = asyncio.Event()

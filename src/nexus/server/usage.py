@@ -120,7 +120,9 @@ class CountedModels:
     """The clients of a server's models for one tenant, which counts calls and logs failures. It does not own the clients."""
 
     def __init__(self, models: ModelClient, counts: ModelCounts, tenant: str) -> None:
-        self._models, self._counts, self._tenant = models, counts, tenant
+        self._models = models
+        self._counts = counts
+        self._tenant = tenant
 
     async def stream(self, ctx: AssembledContext) -> AsyncGenerator[StreamItem, None]:
         """Yield the items of a call; see `ModelClient.stream`."""
@@ -154,5 +156,7 @@ class CountedModels:
     def _report(self, ctx: AssembledContext, kind: str, *, is_final: bool) -> None:
         self._counts.add_error(self._tenant, ctx.model, kind)
         fields = {"tenant": self._tenant, "agent": ctx.session_label, "model": ctx.model, "kind": kind}
-        text = "model call failed" if is_final else "model call is made again"
+        text = "model call is made again"
+        if is_final:
+            text = "model call failed"
         LOG.warning("%s: %s", text, kind, extra={"fields": fields})

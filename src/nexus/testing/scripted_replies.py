@@ -65,7 +65,9 @@ def reply_events(format_: Format, body: Fields, *, usage: bool = True) -> Iterat
         return _chat_events(body, usage=usage)
     if format_ == "responses":
         return _responses_events(body)
-    return _anthropic_events(body) if format_ == "anthropic" else _gemini_events(body)
+    if format_ == "anthropic":
+        return _anthropic_events(body)
+    return _gemini_events(body)
 
 
 def error_body(format_: Format, status: int, message: str, **fields: Any) -> Fields:
@@ -85,7 +87,9 @@ def error_event(format_: Format, status: int, message: str) -> str:
         fields = {"type": "error", "code": "server_error", "message": message, "param": None, "sequence_number": 99}
         return _event("error", fields)
     body = error_body(format_, status, message)
-    return _event("error", body) if format_ == "anthropic" else _data(body)
+    if format_ == "anthropic":
+        return _event("error", body)
+    return _data(body)
 
 
 def overflow_message(format_: Format, limit_tokens: int, prompt_tokens: int) -> tuple[str, Fields]:
@@ -139,7 +143,8 @@ def _chat_body(reply: ScriptedReply) -> Fields:
 
 def _chat_events(body: Fields, *, usage: bool) -> Iterator[str]:
     message = dict(body["choices"][0]["message"])
-    text, calls = message.pop("content") or "", message.pop("tool_calls", [])
+    text = message.pop("content") or ""
+    calls = message.pop("tool_calls", [])
     thinking = message.pop("reasoning_content", "")
     deltas: list[Fields] = [{**message, "content": ""}]
     deltas += [{"reasoning_content": piece} for piece in _words(thinking)]
@@ -172,7 +177,8 @@ def _responses_body(reply: ScriptedReply) -> Fields:
         if call.name in reply.custom_tools:
             fields = {"type": "custom_tool_call", "call_id": call.id, "name": call.name, "input": call.arguments}
         output.append({**fields, "id": f"fc_{reply.id}_{index}", "status": "completed"})
-    reason, usage = _INCOMPLETE.get(reply.stop), reply.usage
+    reason = _INCOMPLETE.get(reply.stop)
+    usage = reply.usage
     cached = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return {
         "id": f"resp_{reply.id}",
@@ -230,7 +236,8 @@ def _item_events(item: Fields) -> Iterator[Fields]:
                 yield {"type": "response.reasoning_summary_text.delta", **part, "delta": piece}
             yield {"type": "response.reasoning_summary_text.done", **part, "text": text}
         case "message":
-            part, text = {"content_index": 0}, item["content"][0]["text"]
+            part = {"content_index": 0}
+            text = item["content"][0]["text"]
             empty = {"type": "output_text", "text": "", "annotations": []}
             yield {"type": "response.content_part.added", **part, "part": empty}
             for piece in _words(text):
@@ -341,7 +348,10 @@ def _gemini_events(body: Fields) -> Iterator[str]:
     candidate = body["candidates"][0]
     pieces: list[list[Fields]] = []
     for part in candidate["content"]["parts"]:
-        texts = [{**part, "text": piece} for piece in _words(part["text"])] if "text" in part else [part]
+        if "text" in part:
+            texts = [{**part, "text": piece} for piece in _words(part["text"])]
+        else:
+            texts = [part]
         pieces += [[piece] for piece in texts]
     rest = {name: body[name] for name in ("modelVersion", "responseId")}
     counts = {name: count for name, count in body["usageMetadata"].items() if name.startswith(("prompt", "cached"))}

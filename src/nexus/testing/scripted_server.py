@@ -96,7 +96,9 @@ class ModelServer:
     """Running server: its URLs, its script, and its requests. Without a script it answers `ok`."""
 
     def __init__(self, url: str, steps: tuple[Step, ...]) -> None:
-        self.openai_url, self.anthropic_url, self.gemini_url = f"{url}/v1", url, url
+        self.openai_url = f"{url}/v1"
+        self.anthropic_url = url
+        self.gemini_url = url
         self.requests: list[ModelRequest] = []
         self.abandoned: list[ModelRequest] = []
         """Requests whose client closed the connection before the answer's end."""
@@ -114,7 +116,10 @@ class ModelServer:
     def answer(self, request: ModelRequest) -> Response:
         """Record a request and return the next step's response."""
         self.requests.append(request)
-        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if len(self._steps) > 1:
+            step = self._steps.pop(0)
+        else:
+            step = self._steps[0]
         return step(request)
 
 
@@ -147,12 +152,21 @@ def reply(
 
     def step(request: ModelRequest) -> Response:
         count = WordCounter().count
-        prompt_count = count(request.data.decode()) if input_tokens is None else input_tokens
-        answered = count(text or "") if output_tokens is None else output_tokens
+        if input_tokens is None:
+            prompt_count = count(request.data.decode())
+        else:
+            prompt_count = input_tokens
+        if output_tokens is None:
+            answered = count(text or "")
+        else:
+            answered = output_tokens
         cached = cache_read_tokens, cache_write_tokens
         usage = TokenUsage(prompt_count, answered, *cached, reasoning_tokens, cache_write_1h_tokens)
         name = model or request.model
-        custom_tools = custom_tool_names(request.body) if request.format == "responses" else frozenset[str]()
+        if request.format == "responses":
+            custom_tools = custom_tool_names(request.body)
+        else:
+            custom_tools = frozenset[str]()
         scripted = ScriptedReply(text, tool_calls, thinking, reason, name, usage, message, reply_id, custom_tools)
         body = reply_body(request.format, scripted)
         if not request.is_stream:
@@ -247,7 +261,10 @@ def overflow(limit_tokens: int, prompt_tokens: int = 0) -> Step:
 
 def respond(status: int, body: Any, **headers: str) -> Step:
     """Return a step that sends bytes as they are and anything else as JSON."""
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    if isinstance(body, bytes):
+        data = body
+    else:
+        data = json.dumps(body).encode()
     return lambda _: Response(status, data, headers)
 
 
@@ -281,7 +298,9 @@ def model_server(*steps: Step) -> Generator[ModelServer]:
 
     listening = asyncio.run_coroutine_threadsafe(listen(), loop).result()
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    server.openai_url, server.anthropic_url, server.gemini_url = f"{url}/v1", url, url
+    server.openai_url = f"{url}/v1"
+    server.anthropic_url = url
+    server.gemini_url = url
     try:
         yield server
     finally:
@@ -352,7 +371,8 @@ class _Connection(asyncio.StreamReaderProtocol):
         headers = {"Content-Type": "application/json", "Content-Length": length, **response.headers}
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"HTTP/1.1 {response.status} {reason}\r\n{lines}\r\n".encode("latin-1"))
-        pieces, interval_s = [response.body], response.event_interval_s or response.byte_interval_s
+        pieces = [response.body]
+        interval_s = response.event_interval_s or response.byte_interval_s
         if response.event_interval_s:
             pieces = _events_of(response.body)
         elif response.byte_interval_s:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,7 +138,7 @@ def test_lists_and_shares_replace_those_of_base() -> None:
         ("system = [1]", "system[0]", "text, not a number"),
         ("what = 1", "what", "text"),
         ('extends = ["layered"]', "extends", "text, not a list"),
-        ('form = "html"\nsystem = []', "form", f"one of {', '.join(FORMATS)}"),
+        ('form = "html"\nsystem = []', "form", FORMATS),
         ('sytem = ["rules"]', "sytem", "one of the keys description, extends, message_format, summary"),
         ('name = "mine"\nsystem = []', "name", "one of the keys"),
         ("system = []\nshares = 1", "shares", "a table, not a number"),
@@ -170,11 +172,13 @@ def test_lists_and_shares_replace_those_of_base() -> None:
         ("x = " + "[" * 50_000, "", "TOML"),
     ],
 )
-def test_invalid_file_is_an_error_that_names_key_and_expectation(text: str, key: str, expected: str) -> None:
+def test_invalid_file_is_an_error_that_names_key_and_expectation(text: str, key: str, expected: Any) -> None:
     found = refused(text)
     if expected == "TOML":
         assert found[1].startswith("TOML") or "one of the keys" in found[1]
         return
+    if expected is FORMATS:  # other tests of this process may have added some
+        expected = f"one of {', '.join(FORMATS)}"
     assert found[0] == key
     assert expected in found[1]
 

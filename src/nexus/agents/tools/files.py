@@ -212,7 +212,9 @@ class FileTools:
     def _problem(self, name: str, error: OSError | RuntimeError | ValueError) -> str:
         if isinstance(error, FileNotFoundError):
             similar = ", ".join(names_differing_in_case(self.root, name))
-            hint = f"did you mean {similar}?" if similar else "list_files shows the files"
+            hint = "list_files shows the files"
+            if similar:
+                hint = f"did you mean {similar}?"
             return f"{_quoted(name)} not found ({hint})"
         reason = getattr(error, "strerror", None) or str(error)
         if os.path.isdir(self.root / name):  # noqa: PTH112 - Path raises for a name that is too long
@@ -229,7 +231,10 @@ class _Walk:
         name = tools.relative_name(pattern)
         if name and os.path.isdir(tools.root / name):  # noqa: PTH112 - Path raises for a name that is too long
             name = f"{name}/**"
-        self._pattern = ["**", name] if name and "/" not in name and name != "**" else (name or "**").split("/")
+        if name and "/" not in name and name != "**":
+            self._pattern = ["**", name]
+        else:
+            self._pattern = (name or "**").split("/")
         self._start = list(self._fixed_parts())
         self._unreadable = self._odd_names = 0
         self._left_out: set[str] = set()
@@ -287,7 +292,8 @@ class _Walk:
         """Return the file at a path if the pattern matches it and a tool may read it."""
         if not _matches(parts, self._pattern) or self._tools.is_private(parts):
             return None
-        path, root = "/".join(parts), self._tools.root
+        path = "/".join(parts)
+        root = self._tools.root
         if path_problem(path):
             self._odd_names += 1
             return None
@@ -298,7 +304,9 @@ class _Walk:
             self._unreadable += 1
             return None
         is_inside = real.is_relative_to(root) and not self._tools.is_private(real.relative_to(root).parts)
-        return _File(path, status.st_size) if is_inside and stat.S_ISREG(status.st_mode) else None
+        if is_inside and stat.S_ISREG(status.st_mode):
+            return _File(path, status.st_size)
+        return None
 
     def _count(self, _error: OSError) -> None:
         self._unreadable += 1
@@ -336,7 +344,9 @@ def _matching_lines(text: str, expression: regex.Pattern[str], deadline: float) 
         match = expression.search(line, timeout=remaining)
         if match is None:
             continue
-        start = max(0, match.start() - LINE_CHARS // 3) if len(line) > LINE_CHARS else 0
+        start = 0
+        if len(line) > LINE_CHARS:
+            start = max(0, match.start() - LINE_CHARS // 3)
         end = min(len(line), start + LINE_CHARS)
         yield number, f"{'… ' * (start > 0)}{line[start:end]}{' …' * (end < len(line))}"
 

@@ -33,11 +33,13 @@ HITS = 10
 FETCHED = 50
 """Messages that a search ranks; fewer are shown."""
 
-PAGE_CHARS, LEAST_PAGE_CHARS = 20_000, 800
+PAGE_CHARS = 20_000
+LEAST_PAGE_CHARS = 800
 PAGE_SHARE = 0.75
 """Tokens of a page over those to which a cut shortens results. The rest is for its head, and for denser parts."""
 
-EXCERPT_CHARS, EXCERPT_BEFORE = 240, 80
+EXCERPT_CHARS = 240
+EXCERPT_BEFORE = 80
 OPENING_CHARS = 120
 MOST_WORDS = 16
 MOST_IMAGES = 4
@@ -83,7 +85,10 @@ class HistoryTools:
             page = _page_with(pages, phrases)
         if not 1 <= page <= len(pages):
             raise ToolCallFailed(f"{reference} has {len(pages)} pages (choose one of them)")
-        head = part.head if len(pages) == 1 else f"{part.head}, page {page} of {len(pages)}"
+        if len(pages) == 1:
+            head = part.head
+        else:
+            head = f"{part.head}, page {page} of {len(pages)}"
         images = part.images[:MOST_IMAGES] if page == 1 else ()
         return ToolResult("", (Text(f"[{head}]\n{pages[page - 1]}"), *images))
 
@@ -108,14 +113,17 @@ class HistoryTools:
 
     def _page_chars(self, text: str) -> int:
         """Return the characters of a page, which is small enough to be shown whole after a cut too."""
-        context, sample = self._context, text[:PAGE_CHARS]
+        context = self._context
+        sample = text[:PAGE_CHARS]
         limit = context.engine.settings.max_tool_result_tokens
         if limit is None:
             limit = (
                 size_class(context.engine.available(session=context.session, settings=context.settings)) // LARGEST_PART
             )
         tokens = text_tokens_json(sample, context.engine.counter)
-        share = PAGE_SHARE * limit / tokens if limit and tokens else 1.0
+        share = 1.0
+        if limit and tokens:
+            share = PAGE_SHARE * limit / tokens
         return max(int(PAGE_CHARS * min(share, 1.0)), LEAST_PAGE_CHARS)
 
     # search ------------------------------------------------------------------------------------------------------
@@ -169,15 +177,20 @@ class HistoryTools:
 
     def _open(self, reference: str) -> _Excerpt:
         """Return the part that a reference names. Raises ToolCallFailed."""
-        context, ledger = self._context, self._context.engine.ledger
+        context = self._context
+        ledger = self._context.engine.ledger
         call = _COMMAND_CALL.search(reference)
         if call is not None:
             return self._open_call(call[1])
         if reference in ("turns", "history") or reference.startswith("nexus history"):
             return self._outline()
         if place := _MESSAGE.fullmatch(reference):
-            seq, order = int(place[1]), int(place[2])
-            entries = ledger.iter_entries(context.session, seq - 1, seq) if seq else iter(())
+            seq = int(place[1])
+            order = int(place[2])
+            if seq:
+                entries = ledger.iter_entries(context.session, seq - 1, seq)
+            else:
+                entries = iter(())
             rows = [(entry, row) for entry in entries for row in entry.rows if row.ref.ord == order]
             if rows:
                 entry, row = rows[0]
@@ -207,7 +220,9 @@ class HistoryTools:
                 'reference="turns")'
             )
         others = [f"{row.ref.seq}.{row.ref.ord}" for _, row, _ in results[:-1]]
-        also = f"; earlier results of this id: {', '.join(others[-5:])}" if others else ""
+        also = ""
+        if others:
+            also = f"; earlier results of this id: {', '.join(others[-5:])}"
         if not results:
             entry, row = calls[-1]
             return _Excerpt(f"{_head(entry, row)}, without a result", _body(row.message))
@@ -227,7 +242,10 @@ class HistoryTools:
                 sizes[entry.turn] += 1
                 if row.message.role == "user" and entry.turn not in openings:
                     text = collapse_whitespace(row.message.text()[: OPENING_CHARS * 4])
-                    short = text if len(text) <= OPENING_CHARS else f"{text[:OPENING_CHARS]}…"
+                    if len(text) <= OPENING_CHARS:
+                        short = text
+                    else:
+                        short = f"{text[:OPENING_CHARS]}…"
                     openings[entry.turn] = f"{_time(row.message.at_ms).removeprefix(', ')} {short}".strip()
         lines = (f"turn {turn} ({sizes[turn]} messages): {openings.get(turn, '')}".rstrip() for turn in sorted(sizes))
         return _Excerpt(f'{len(sizes)} turns; open one with reference="turn N"', "\n".join(lines))

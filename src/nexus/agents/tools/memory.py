@@ -66,10 +66,15 @@ class MemoryTools:
             return "Nothing in memory has these words."
         lines: list[str] = []
         for match in matches:
-            kind = "fact" if match.section or "HISTORY" not in match.origin else "log entry"
+            kind = "log entry"
+            if match.section or "HISTORY" not in match.origin:
+                kind = "fact"
             label = ", ".join(part for part in (match.section, match.at) if part)
             text = collapse_whitespace(match.text)
-            short = text if len(text) <= MATCH_CHARS else f"{text[:MATCH_CHARS]}…"
+            if len(text) <= MATCH_CHARS:
+                short = text
+            else:
+                short = f"{text[:MATCH_CHARS]}…"
             lines.append(f"{kind} {match.number}{f' ({label})' if label else ''}: {short}")
         return "\n".join(lines)
 
@@ -102,7 +107,9 @@ class MemoryTools:
             forgotten = self._notebook().forget(fact)
         except NotFound as error:
             numbers = ", ".join(map(str, error.numbers))
-            reason = f"several facts match: {numbers}; use a number" if numbers else "no fact has this number or text"
+            reason = "no fact has this number or text"
+            if numbers:
+                reason = f"several facts match: {numbers}; use a number"
             raise ToolCallFailed(f"nothing was forgotten: {reason} (search_memory shows numbers and texts)") from error
         return f"Forgotten: {collapse_whitespace(forgotten.text)}"
 

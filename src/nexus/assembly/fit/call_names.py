@@ -11,7 +11,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 def safe_name(wanted: str) -> str:
     """Return a tool's name, changed if providers refuse it."""
-    return wanted if _SAFE_NAME.match(wanted) else short_name(wanted)
+    if _SAFE_NAME.match(wanted):
+        return wanted
+    return short_name(wanted)
 
 
 def short_name(wanted: str) -> str:
@@ -22,7 +24,9 @@ def short_name(wanted: str) -> str:
 
 def safe_id(wanted: str) -> str:
     """Return a call's id, changed if providers refuse it."""
-    return wanted if _SAFE_ID.match(wanted) else (_UNSAFE.sub("_", wanted)[:32] or "call")
+    if _SAFE_ID.match(wanted):
+        return wanted
+    return _UNSAFE.sub("_", wanted)[:32] or "call"
 
 
 def unique_id(wanted: str, used_ids: dict[str, int]) -> str:

@@ -82,9 +82,14 @@ def choose_fit(
     request: Request, profile: Profile, inputs: AssemblyInputs, system: SystemPrompt, notes: list[Block]
 ) -> ChosenFit:
     """Return the first choice that fits with the most earlier entries. Raises BudgetTooSmall."""
-    message_format, previous = inputs.view.message_format, inputs.source_context.previous_turns
-    stored, last = inputs.stored_event, inputs.last_manifest
-    continues_turn = not stored.starts_turn if stored is not None else bool(request.event.results)
+    message_format = inputs.view.message_format
+    previous = inputs.source_context.previous_turns
+    stored = inputs.stored_event
+    last = inputs.last_manifest
+    if stored is not None:
+        continues_turn = not stored.starts_turn
+    else:
+        continues_turn = bool(request.event.results)
     *_, smallest = limits = message_format.entry_limits(previous, last.entries if continues_turn and last else None)
     for limit in limits:
         reported = structs.replace(previous, max_entries=limit)
@@ -120,17 +125,22 @@ def with_content_factor(
 
     `result` is the window with the event; by default the prompt is the history alone.
     """
-    rates, wire = inputs.model.content, inputs.view.provider_format
+    rates = inputs.model.content
+    wire = inputs.view.provider_format
     if inputs.correction is None or rates is None:
         return inputs
-    window, fixed = result.window if result else inputs.window, preamble.fixed if preamble else system.fixed
+    window = result.window if result else inputs.window
+    fixed = preamble.fixed if preamble else system.fixed
     content = _measured_history(window).copy()
     content.add_text([system.text], fixed.system - REQUEST_TOKENS)
     if preamble:
         content.add_messages(preamble.messages, fixed.preamble, wire)
     if result:
         content.add_messages(result.visible, result.closing_tokens + result.current_tokens, wire)
-    base = total_tokens(result, fixed) if result else fixed.total + window.tokens
+    if result:
+        base = total_tokens(result, fixed)
+    else:
+        base = fixed.total + window.tokens
     factor = content_factor(content, base, fixed.tools, rates, inputs.model.token_factor)
     return replace(inputs, factor=factor * inputs.correction, content_factor=factor)
 
@@ -173,7 +183,8 @@ def _choose_notes(
 
     Raises BudgetTooSmall, in provider tokens.
     """
-    window, share = inputs.window, profile.share("Session")
+    window = inputs.window
+    share = profile.share("Session")
     context = CutContext(
         request.session,
         inputs.view.name,
@@ -207,7 +218,8 @@ def _choose_notes(
             scaled, result = _fit_as_counted(scaled, within, measured)
         except BudgetTooSmall as error:
             least_fit = _least_fit(error, within)
-            scaled = max(scaled, measured(least_fit), key=attrgetter("factor")) if least_fit else scaled
+            if least_fit:
+                scaled = max(scaled, measured(least_fit), key=attrgetter("factor"))
             if least_fit is None or total_tokens(least_fit, preamble.fixed) > scaled.available:
                 rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
                 return error.scaled(scaled.factor, inputs.budget.available, rounding)
@@ -241,7 +253,8 @@ def _fit_as_counted(
     for _ in range(MOST_REFITS):
         if result.cut is None or (counted := measured(result)).factor <= scaled.factor:
             break
-        scaled, result = counted, within(counted.available)
+        scaled = counted
+        result = within(counted.available)
     return scaled, result
 
 

@@ -29,11 +29,14 @@ def with_client_ids(
     `ids` are these ids by the stored ones. `fold` waits for them from now on.
     """
     shown_ids = _take_client_ids(fold, ids)
-    renamed, new_sums, start = [*messages], [*sums], len(messages)
+    renamed = [*messages]
+    new_sums = [*sums]
+    start = len(messages)
     while start and messages[start - 1].role in ("assistant", "tool"):
         start -= 1
     for index in range(start, len(messages)):
-        before, after = messages[index], with_call_ids(messages[index], shown_ids)
+        before = messages[index]
+        after = with_call_ids(messages[index], shown_ids)
         if after is not before:
             weight, new_weight = (rules.weight(each, message_tokens(each, counter)) for each in (before, after))
             renamed[index] = after

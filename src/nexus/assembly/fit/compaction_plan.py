@@ -22,7 +22,8 @@ from nexus.types.ledger_entries import Entry, MessageRef
 SUMMARY_PART = 8
 """A summary may take this part (an eighth) of the available tokens, and no more than `MOST_SUMMARY` base tokens."""
 
-LEAST_SUMMARY, MOST_SUMMARY = 200, 4_000
+LEAST_SUMMARY = 200
+MOST_SUMMARY = 4_000
 
 LEAST_TAIL = 0.10
 """Excerpts take no more of the target than leaves this share of the available tokens, or a quarter of the target, to the
@@ -147,7 +148,9 @@ def _real_available(aim: Aim) -> int:
 
 
 def _place(window: Window, index: int) -> MessageRef:
-    return window.first if index == 0 else window.row_at(index).ref
+    if index == 0:
+        return window.first
+    return window.row_at(index).ref
 
 
 def _pinned_tokens(window: Window, index: int) -> int:

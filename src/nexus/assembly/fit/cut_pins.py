@@ -93,4 +93,6 @@ def request_at(window: Window, place: MessageRef | None) -> tuple[Pinned, ...]:
         return ()
     pinned_rows = next((pin.rows for pin in window.opening.pins if pin.place == place), ())
     rows = pinned_rows or window.rows_at(place)
-    return (Pinned(place, rows, window.rules.limits.max_tokens, "asked"),) if rows else ()
+    if rows:
+        return (Pinned(place, rows, window.rules.limits.max_tokens, "asked"),)
+    return ()

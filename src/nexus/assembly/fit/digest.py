@@ -19,12 +19,15 @@ from nexus.tokens.measure import message_tokens, text_tokens_json
 from nexus.types.ledger_entries import DigestChunk, MessageRef, StoredMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 
-CHUNK_SHARE, DIGEST_SHARE, REWRITTEN_SHARE = 0.068, 0.20, 0.08
+CHUNK_SHARE = 0.068
+DIGEST_SHARE = 0.20
+REWRITTEN_SHARE = 0.08
 """Shares of the available tokens: one chunk, all chunks, and what stays where they are written anew."""
 
 SOURCE = "nexus:digest"
 UNLIMITED = 1 << 30
-_ARGUMENT_CHARS, _LINE_CHARS = 120, 80
+_ARGUMENT_CHARS = 120
+_LINE_CHARS = 80
 _IDENTIFIER = re.compile(
     r"[A-Za-z_~.][\w~-]*(?:[/.:_-]+[\w~-]+)+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|\b\d[\d,.]*\d\d\b|\b[A-Z0-9]{6,}\b"
 )
@@ -50,7 +53,10 @@ def grow_digest(
     shown anyway. `escape` makes a text unable to imitate a frame.
     """
     chunks = window.cut.digest if window.cut is not None else ()
-    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    if index < len(window.messages):
+        end = max(window.row_of[index], 0)
+    else:
+        end = len(window.rows)
     heading = digest_heading(window.rules.lookup)
     lines = [line for line in _lines(window.rows[:end]) if line.place not in reserved]
     identifiers = {name for chunk in chunks for name in _IDENTIFIER.findall(chunk.text)}
@@ -93,9 +99,10 @@ def _chunk(
     gains = [0] * len(lines)
     for name, at in first.items():
         gains[at] += name not in identifiers
-    order = (
-        range(len(lines) - 1, -1, -1) if newest else sorted(range(len(lines)), key=lambda at: -gains[at] / sizes[at])
-    )
+    if newest:
+        order = range(len(lines) - 1, -1, -1)
+    else:
+        order = sorted(range(len(lines)), key=lambda at: -gains[at] / sizes[at])
     remaining = limit - text_tokens_json(heading, counter)
     chosen: list[int] = []
     for at in order:
@@ -117,7 +124,9 @@ def _lines(rows: Sequence[StoredMessage]) -> Iterator[_Line]:
 
 
 def _line(call: ToolCall, result: ToolResult | None) -> str:
-    text = "\n".join(part.text for part in result.content if isinstance(part, Text)) if result is not None else ""
+    text = ""
+    if result is not None:
+        text = "\n".join(part.text for part in result.content if isinstance(part, Text))
     printed = [line for line in text.split("\n") if line.strip()]
     line = f"- {_short(call.name, 60)} {_short(call.arguments, _ARGUMENT_CHARS)} ({_short(call.id, 40)})"
     if printed:
@@ -129,4 +138,6 @@ def _line(call: ToolCall, result: ToolResult | None) -> str:
 
 def _short(text: str, chars: int) -> str:
     line = " ".join(text[: chars * 4].split())
-    return line if len(line) <= chars else f"{line[: chars - 1]}…"
+    if len(line) <= chars:
+        return line
+    return f"{line[: chars - 1]}…"

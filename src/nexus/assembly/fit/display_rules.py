@@ -63,7 +63,9 @@ class DisplayRules:
     def with_sendable_images(self, row: StoredMessage, counter: TokenCounter, changes: Counter[str]) -> StoredMessage:
         """Return the row with its images as they may be sent, counted in that form; the same object if they are."""
         message = with_sendable_images(row.message, self.image_limits, changes)
-        return row if message is row.message else replace(row, message=message, size=message_tokens(message, counter))
+        if message is row.message:
+            return row
+        return replace(row, message=message, size=message_tokens(message, counter))
 
     def count_changed_name(self, message: Message, changes: Counter[str]) -> None:
         """Count a message whose participant's name is sent in another form."""
@@ -78,7 +80,9 @@ class DisplayRules:
         if message.role != "assistant" or self.wire == "anthropic" or self.render < REASONING_RENDER:
             return 0
         is_required = must_sign_calls(self.model) or (self.wire == "openai" and must_have_reasoning(self.model))
-        return _REQUIRED_OF_CALLS if is_required and any(message.calls()) else 0
+        if is_required and any(message.calls()):
+            return _REQUIRED_OF_CALLS
+        return 0
 
     def optional_tokens_of(self, message: Message, size: TokenSize) -> int:
         """Return the base tokens of a message's thinking and memory notes that count under these rules.

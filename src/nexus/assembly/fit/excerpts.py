@@ -92,7 +92,8 @@ def choose_user_turns(
     def note_tokens(rows: Iterable[StoredMessage], limit: int) -> int:
         return NOTE_FRAME_TOKENS + sum(_bound(row, sizes[row.ref], limit) for row in rows)
 
-    rows, least_limit = [row for turn in turns for row in turn], EXCERPT_TOKENS[-1]
+    rows = [row for turn in turns for row in turn]
+    least_limit = EXCERPT_TOKENS[-1]
     largest_room = max(room, most)
     room = max(room, min(int(note_tokens(rows, least_limit) / SHORT_ENOUGH), largest_room))
     limit = next((limit for limit in EXCERPT_TOKENS if note_tokens(rows, limit) <= room), least_limit)
@@ -162,7 +163,8 @@ def is_user_turn(message: Message) -> bool:
 
 def _turns(window: Window, index: int) -> Iterator[tuple[StoredMessage, ...]]:
     """Yield each user turn before message `index`, newest first, with the question that a bare answer is to."""
-    rows, unformatted = _candidates(window, index), window.rules.path_format.unformatted
+    rows = _candidates(window, index)
+    unformatted = window.rules.path_format.unformatted
     for at in range(len(rows) - 1, -1, -1):
         message = rows[at].message
         if message.role != "user" or not is_user_turn(message):
@@ -184,7 +186,10 @@ def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
 
 def _candidates(window: Window, index: int) -> list[StoredMessage]:
     """Return the rows of the opening's excerpts and requests, then those before message `index`."""
-    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    if index < len(window.messages):
+        end = max(window.row_of[index], 0)
+    else:
+        end = len(window.rows)
     kinds = ("excerpt", "asked", "task", "withheld")
     opening = (row for pin in window.opening.pins if pin.kind in kinds for row in pin.rows)
     first = window.rows[0].ref if window.rows else None
@@ -200,7 +205,9 @@ def _is_closing(message: Message) -> bool:
 def _size(window: Window, row: StoredMessage, counter: TokenCounter) -> int:
     """Return the base tokens of what a row says, up to the largest excerpt."""
     text = excerpt_text(window.rules.path_format.unformatted(row.message))
-    return text_tokens_json(text, counter) if len(text) <= 16 * EXCERPT_TOKENS[0] else EXCERPT_TOKENS[0]
+    if len(text) <= 16 * EXCERPT_TOKENS[0]:
+        return text_tokens_json(text, counter)
+    return EXCERPT_TOKENS[0]
 
 
 def _bound(row: StoredMessage, size: int, limit: int) -> int:

@@ -25,9 +25,10 @@ def with_sendable_images(message: Message, limits: ImageLimits | None, changes: 
     if limits is None or (message.role == "assistant" and not message.received):
         return message
 
-    if not limits.has_chat_result_images and message.role == "tool" and received_format(message) == "openai":
+    is_chat_result = message.role == "tool" and received_format(message) == "openai"
+    if is_chat_result and not limits.has_chat_result_images and next(sent_images(message), None):
         # The parts of a result with images are sent as text there; compatible servers take images.
-        message = with_parts(message, message.parts) if next(sent_images(message), None) else message
+        message = with_parts(message, message.parts)
 
     def changed(image: Image, result: ToolResult | None) -> Image | Text:
         if unsendable_kind(image) and image.url[:5].lower() != "data:":
@@ -36,7 +37,10 @@ def with_sendable_images(message: Message, limits: ImageLimits | None, changes: 
             new: Image | Text = Text(image_note(image))
         else:
             sendable = sendable_image(image, limits)
-            new = sendable if isinstance(sendable, Image) else Text(unsent_note(image, sendable))
+            if isinstance(sendable, Image):
+                new = sendable
+            else:
+                new = Text(unsent_note(image, sendable))
         if changes is not None and new is not image:
             changes[CHANGED if isinstance(new, Image) else NOTED] += 1
         return new

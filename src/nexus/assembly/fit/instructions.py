@@ -68,7 +68,9 @@ def instruction_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, .
     """Return the positions of the instructions that the cut, else the compaction, keeps."""
     if cut is not None:
         return cut.instructions
-    stored = mark.body.get("instructions") if mark is not None else None
+    stored = None
+    if mark is not None:
+        stored = mark.body.get("instructions")
     return msgspec.convert(stored or (), tuple[MessageRef, ...])
 
 

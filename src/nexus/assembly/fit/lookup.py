@@ -45,9 +45,13 @@ def call_lookup(lookup: Lookup, call_id: str) -> str:
         case "recall":
             return _recall(call_id if is_plain else "turns")
         case "command":
-            return f"`nexus history --call {call_id}`" if is_plain else "`nexus history`"
+            if is_plain:
+                return f"`nexus history --call {call_id}`"
+            return "`nexus history`"
         case "":
-            return f"`nexus history SESSION --call {call_id}`" if is_plain else "`nexus history SESSION`"
+            if is_plain:
+                return f"`nexus history SESSION --call {call_id}`"
+            return "`nexus history SESSION`"
         case _:
             return ""
 
@@ -87,9 +91,9 @@ def session_lookup(lookup: Lookup, session: str) -> str:
     if lookup == "recall":
         return " Nothing is lost: the tool recall searches and opens all of them."
     is_plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
-    command = (
-        f"`nexus history {shlex.quote(session)}` shows" if is_plain else "`nexus sessions` and `nexus history` show"
-    )
+    command = "`nexus sessions` and `nexus history` show"
+    if is_plain:
+        command = f"`nexus history {shlex.quote(session)}` shows"
     return f" Nothing is lost: {command} the whole conversation."
 
 

@@ -25,13 +25,20 @@ def omission_notice(
     `summary`: a summary is omitted too. `pins`: pinned messages are shown before the notice. `excerpts`: user turns too,
     except `unshown` of them.
     """
-    with_summary = ", and the summary of what came before them" if summary else ""
-    with_pins = " What was asked first, and what was pinned among them, stands above." if pins else ""
+    with_summary = ""
+    if summary:
+        with_summary = ", and the summary of what came before them"
+    with_pins = ""
+    if pins:
+        with_pins = " What was asked first, and what was pinned among them, stands above."
     if excerpts:
         with_pins = " What the user said in them stands above."
     if unshown:
         are_not = f"{unshown:,} of the user's turns {'is' if unshown == 1 else 'are'} not shown."
-        with_pins = f"{with_pins.removesuffix('.')}, but {are_not}" if with_pins else f" {are_not}"
+        if with_pins:
+            with_pins = f"{with_pins.removesuffix('.')}, but {are_not}"
+        else:
+            with_pins = f" {are_not}"
     return (
         f"[Earlier messages left out to stay within the token budget: {messages:,} messages, about {tokens:,} tokens"
         f"{with_summary}.{session_lookup(lookup, session)}{with_pins}]"

@@ -35,7 +35,8 @@ FRAME_TOKENS = 40
 LABEL_TOKENS = 4
 """Allowance for the speaker and the line ends of an excerpt in a note."""
 
-REPLY_PART, LEAST_REPLY = 4, 30
+REPLY_PART = 4
+LEAST_REPLY = 30
 """An excerpt of a reply shows this part of a user turn's limit, and at least so many base tokens."""
 
 NOTE_FRAME_TOKENS = 48
@@ -85,7 +86,9 @@ class Pinned(Struct, frozen=True):
     def tokens(self, wire: ProviderFormat, images: ImagePrice = ANY_MODEL) -> int:
         """Return an upper bound of the group's base tokens when it is shown in the opening."""
         stored = sum(row.size.on(wire) + images.more_in(row.message) for row in self.rows)
-        return min(stored, self.limit + self.frame) if self.is_large() else stored
+        if self.is_large():
+            return min(stored, self.limit + self.frame)
+        return stored
 
     def unanswered_calls(self) -> int:
         """Return the number of the group's calls without a result."""
@@ -110,7 +113,9 @@ def pending_request_ref(cut: Cut | None, mark: Entry | None) -> MessageRef | Non
     if cut is not None:
         return cut.pending_request_ref
     stored = mark.body.get("asked") if mark is not None else None
-    return msgspec.convert(stored, MessageRef) if stored else None
+    if stored:
+        return msgspec.convert(stored, MessageRef)
+    return None
 
 
 def excerpt_refs(cut: Cut | None, mark: Entry | None) -> tuple[tuple[MessageRef, ...], int]:
@@ -130,14 +135,18 @@ def unshown_turns(cut: Cut | None, mark: Entry | None) -> int:
     """Return the number of user turns that the cut, else the compaction, neither shows nor excerpts."""
     if cut is not None:
         return cut.unshown_turns
-    return int(mark.body.get("unshown_turns") or 0) if mark is not None else 0
+    if mark is not None:
+        return int(mark.body.get("unshown_turns") or 0)
+    return 0
 
 
 def withheld_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, ...]:
     """Return the positions of the user turns that a later cut shows when there is room."""
     if cut is not None:
         return cut.withheld_turns
-    stored = mark.body.get("withheld_turns") if mark is not None else None
+    stored = None
+    if mark is not None:
+        stored = mark.body.get("withheld_turns")
     return msgspec.convert(stored or (), tuple[MessageRef, ...])
 
 
@@ -199,21 +208,30 @@ def _heading(excerpts: Collection[Pinned], unshown: int) -> str:
         return f"[{unshown:,} earlier user turns are not shown]"
     has_endings = any(row.message.role == "assistant" for pin in excerpts for row in pin.rows)
     endings = " and how some ended" if has_endings else ""
-    more = f"; {unshown:,} more user turns are not shown" if unshown else ""
+    more = ""
+    if unshown:
+        more = f"; {unshown:,} more user turns are not shown"
     return f"[Earlier user turns{endings}, oldest first; long texts are shortened{more}]"
 
 
 def excerpt_line(row: StoredMessage, limit: int, counter: TokenCounter, path_format: PathFormat) -> str:
     """Return a message's speaker and its text in at most `limit` base tokens: of a user the beginning, of a reply the end."""
     message = path_format.unformatted(row.message)
-    head_percent = 25 if message.role == "assistant" else 100 if limit < LEAST_TOKENS else HEAD_PERCENT
+    if message.role == "assistant":
+        head_percent = 25
+    elif limit < LEAST_TOKENS:
+        head_percent = 100
+    else:
+        head_percent = HEAD_PERCENT
     short = shorten(excerpt_text(message), most_tokens(message, limit), counter, head_percent)
     return f"{message.role}: {_SPEAKER.sub(lambda hit: chr(92) + hit[0], path_format.summary(short))}"
 
 
 def most_tokens(message: Message, limit: int) -> int:
     """Return the base tokens that an excerpt of a message shows, at most."""
-    return limit if message.role == "user" else max(limit // REPLY_PART, LEAST_REPLY)
+    if message.role == "user":
+        return limit
+    return max(limit // REPLY_PART, LEAST_REPLY)
 
 
 def excerpt_text(message: Message) -> str:
@@ -233,7 +251,9 @@ def excerpt_text(message: Message) -> str:
     ]
     others = [unsendable_kind(part) for part in message.parts if isinstance(part, Unknown)]
     extras = [*attached, *others, *([f"{images} image{'' if images == 1 else 's'}"] if images else [])]
-    return f"{text.strip()} [with {', '.join(extras)}]".lstrip() if extras else text.strip()
+    if extras:
+        return f"{text.strip()} [with {', '.join(extras)}]".lstrip()
+    return text.strip()
 
 
 def within_limits(pins: Iterable[Pinned], counter: TokenCounter, rules: DisplayRules) -> list[list[StoredMessage]]:
@@ -246,9 +266,12 @@ def _truncated(row: StoredMessage, limit: int, counter: TokenCounter, rules: Dis
     if not limit or row.size.tokens <= limit + FRAME_TOKENS:
         return row
     images = sum(isinstance(part, Image) for part in row.message.parts)
-    image_line = f"\n[{images} images were shown here; they are in the ledger]" if images else ""
+    image_line = ""
+    if images:
+        image_line = f"\n[{images} images were shown here; they are in the ledger]"
     path_format = rules.path_format
-    original, limit = path_format.unformatted(row.message), max(limit - path_format.framing_tokens, LEAST_TOKENS)
+    original = path_format.unformatted(row.message)
+    limit = max(limit - path_format.framing_tokens, LEAST_TOKENS)
     where = message_lookup(rules.lookup, row.ref)
     text = truncate_text(_user_text(original, has_images=images > 0), limit, counter, where, rules.render)
     message = with_parts(row.message, (Text(path_format.with_text(row.message, text + image_line)),))
@@ -262,7 +285,9 @@ def _user_text(message: Message, *, has_images: bool) -> str:
     note_texts = [note.text for note in notes if note.origin.startswith(ATTACHED)]
     if not (has_images or note_texts or text.strip()):
         note_texts = [note.text for note in notes]
-    return "\n\n".join(["\n".join(note_texts), *([text] if text else [])]) if note_texts else text
+    if note_texts:
+        return "\n\n".join(["\n".join(note_texts), *([text] if text else [])])
+    return text
 
 
 def pinned_groups(
@@ -324,7 +349,9 @@ def _group(rows: Iterable[StoredMessage], place: MessageRef, render: int) -> tup
             group = []
         if shown_messages:
             group.append(row)
-    return tuple(group) if any(row.ref == place for row in group) else ()
+    if any(row.ref == place for row in group):
+        return tuple(group)
+    return ()
 
 
 def _has_shown_results(row: StoredMessage, shown_messages: Sequence[repair.ShownMessage]) -> bool:

@@ -66,8 +66,10 @@ LATE_SOURCE = "nexus:late-result"
 
 STARTS_WITH_ASSISTANT = "[The conversation starts with the assistant.]"
 
-_CLOSED, _SUPPLIED = "unanswered call closed", "first message supplied"
-_EMPTY, _NO_CALL = "empty message left out", "result without a call left out"
+_CLOSED = "unanswered call closed"
+_SUPPLIED = "first message supplied"
+_EMPTY = "empty message left out"
+_NO_CALL = "result without a call left out"
 _COUNTED_ONCE = (_CLOSED, _SUPPLIED)
 """Changes next to a message. They are not made again when a later piece joins the message."""
 
@@ -90,7 +92,8 @@ def repaired(messages: Iterable[Message]) -> tuple[list[Message], RepairReport]:
         messages = checked([*messages], list[Message])
     except (TypeError, ValueError) as error:
         raise BadEvent(f"messages invalid: {error} (make them with nexus.user(…), assistant(…) and tool(…))") from error
-    fold, visible = Fold(), list[Message]()
+    fold = Fold()
+    visible = list[Message]()
     last_changes: Counter[str] = Counter()
     for message in map(with_images_for_all, messages):
         before = fold.changes.copy()
@@ -149,7 +152,8 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
 
     `plain` omits thinking and memory notes. Raises NotAppend if the message continues the last assistant message.
     """
-    stored, message = message, _clean(fold, message, plain=plain)
+    stored = message
+    message = _clean(fold, message, plain=plain)
     results = tuple(message.results())
     others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
     shown_messages: list[ShownMessage] = []
@@ -211,7 +215,9 @@ def is_synthetic_result(message: Message) -> bool:
 
 def is_missing_result(result: ToolResult) -> bool:
     """Return True for a result that replaces a missing one."""
-    return result.content == (Text(INTERRUPTED),) if result.is_error else result.content == (Text(NO_RESULT),)
+    if result.is_error:
+        return result.content == (Text(INTERRUPTED),)
+    return result.content == (Text(NO_RESULT),)
 
 
 def preview(fold: Fold, messages: Iterable[Message]) -> tuple[list[Message], Counter[str]]:
@@ -302,8 +308,12 @@ def _with_shown_calls(fold: Fold, message: Message, parts: tuple[Part, ...], sho
         renamed = with_call_ids(message, ids)
         if renamed.parts == shown_parts:
             return renamed
-    changes = with_changed_calls if fold.render >= REASONING_RENDER else with_parts
-    keeps = with_neutral_parts if _same_calls(message, parts, shown_parts) else changes
+    changes = with_parts
+    if fold.render >= REASONING_RENDER:
+        changes = with_changed_calls
+    keeps = changes
+    if _same_calls(message, parts, shown_parts):
+        keeps = with_neutral_parts
     return keeps(message, shown_parts)
 
 
@@ -324,9 +334,12 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: b
         fold.changes["system message shown as a user's"] += 1
     view = message
     if parts != message.parts or message.role != "user":
-        keeps = with_parts if dropped or any(message.results()) else with_neutral_parts
+        keeps = with_neutral_parts
+        if dropped or any(message.results()):
+            keeps = with_parts
         view = keeps(message, parts, role="user")
-    fold.last_assistant, fold.started = None, True
+    fold.last_assistant = None
+    fold.started = True
     shown_messages.append((view, True, altered or has_notes))
     return shown_messages
 
@@ -358,14 +371,17 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
     shown_messages: list[ShownMessage] = []
     if accepted:
         fold.last_assistant = None
-        parts, view = tuple(accepted), message
+        parts = tuple(accepted)
+        view = message
         same = message.role == "tool" and parts == message.parts
         renamed_message = with_call_ids(message, shown_ids)
         is_function = fold.render >= SYSTEM_RENDER and message.role == "tool" and not message.meta
         if not same and is_function and _same_results(renamed_message, parts):
             view = with_neutral_parts(renamed_message, parts)
         elif not same:
-            keeps = with_neutral_parts if _same_results(message, parts) else with_parts
+            keeps = with_parts
+            if _same_results(message, parts):
+                keeps = with_neutral_parts
             call_ids = {result.call_id for result in message.results()}
             renamed = any(result.call_id not in call_ids for result in parts)
             # A call with another id is a function's again, so its result's own type is void too.
@@ -381,15 +397,24 @@ def _add_displaced(fold: Fold, result: ToolResult) -> None:
     if fold.render < LATE_RESULTS_RENDER:
         fold.changes[_NO_CALL] += 1
         return
-    call_id, call = result.call_id, fold.late.pop(result.call_id, None)
-    is_shown = call_id in fold.stored_ids if fold.render >= STORED_IDS_RENDER else safe_id(call_id) in fold.used_ids
+    call_id = result.call_id
+    call = fold.late.pop(result.call_id, None)
+    if fold.render >= STORED_IDS_RENDER:
+        is_shown = call_id in fold.stored_ids
+    else:
+        is_shown = safe_id(call_id) in fold.used_ids
     if call is None and is_shown:
         fold.changes["second result left out"] += 1
     elif call is None and not fold.hides_start:
         fold.early[call_id] = result
         fold.changes[_NO_CALL] += 1
     else:
-        name = call.name if call is not None else short_name(result.name) if result.name else "a tool"
+        if call is not None:
+            name = call.name
+        elif result.name:
+            name = short_name(result.name)
+        else:
+            name = "a tool"
         text = "\n".join(item.text for item in result.content if isinstance(item, Text))
         kind = "error" if result.is_error else "result"
         heading = f"[Late {kind} of {name} ({safe_id(call_id)}): it came after the conversation went on]"
@@ -437,7 +462,9 @@ def _clean(fold: Fold, message: Message, *, plain: bool) -> Message:
         parts = (*parts, *(Text(kind_line(part)) for part in islice(unsendable, 1)))
     if plain:
         parts = tuple(part for part in parts if not _is_optional(part))
-    return message if parts == message.parts else with_neutral_parts(message, parts)
+    if parts == message.parts:
+        return message
+    return with_neutral_parts(message, parts)
 
 
 def _same_calls(message: Message, parts: tuple[Part, ...], shown_parts: tuple[Part, ...]) -> bool:
@@ -479,13 +506,19 @@ def _sanitized(part: Part) -> Part:
     """Return the part with lone surrogates, which no request body can carry, as U+FFFD."""
     match part:
         case Text(text) | Note(text=text):
-            return part if text.isascii() or sanitize_text(text) == text else replace(part, text=sanitize_text(text))
+            if text.isascii() or sanitize_text(text) == text:
+                return part
+            return replace(part, text=sanitize_text(text))
         case ToolResult(content=content):
             if all(not isinstance(item, Text) or item.text.isascii() for item in content):
                 return part
             clean = tuple(replace(i, text=sanitize_text(i.text)) if isinstance(i, Text) else i for i in content)
-            return part if clean == content else replace(part, content=clean)
+            if clean == content:
+                return part
+            return replace(part, content=clean)
         case Thinking(text=text):
-            return part if text.isascii() else replace(part, text=sanitize_text(text))
+            if text.isascii():
+                return part
+            return replace(part, text=sanitize_text(text))
         case _:
             return part

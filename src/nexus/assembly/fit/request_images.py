@@ -60,7 +60,10 @@ class RequestImages(Struct, frozen=True):
 
     def applied_to(self, messages: Sequence[Message], first_index: int) -> list[Message]:
         """Return messages as they are sent; `first_index` is the index of the first of them."""
-        large = set[int]() if not self.edge_px else {entry.message for entry in self.images if entry.is_large}
+        if not self.edge_px:
+            large = set[int]()
+        else:
+            large = {entry.message for entry in self.images if entry.is_large}
         noted = {(entry.message, entry.number) for entry in self.images[: self.notes]}
         indexes = large | {message for message, _ in noted}
         limits = replace(self.limits, edge_px=self.edge_px or self.limits.edge_px)
@@ -79,8 +82,12 @@ def _with_limited(message: Message, index: int, noted: set[tuple[int, int]], lim
         if (index, next(numbers)) in noted:
             reason = f"a request may have {limits.max_images} images, and they may not be too large together"
             return Text(unsent_note(image, f"{reason}; the newest are shown"))
-        sendable = sendable_image(image, limits) if limits.edge_px else image
-        return sendable if isinstance(sendable, Image) else Text(unsent_note(image, sendable))
+        sendable = image
+        if limits.edge_px:
+            sendable = sendable_image(image, limits)
+        if isinstance(sendable, Image):
+            return sendable
+        return Text(unsent_note(image, sendable))
 
     return with_changed_images(message, limited)
 
@@ -91,7 +98,8 @@ def request_images(window: Window, visible: Sequence[Message]) -> RequestImages:
     opening = window.opening.messages
     if limits is None or not (window.images or any(map(_has_image, (*opening, *visible)))):
         return RequestImages()
-    first, end = len(opening), len(opening) + len(window.messages)
+    first = len(opening)
+    end = len(opening) + len(window.messages)
     pinned = [*_images(opening, 0), *((first + index, n, image) for index, n, image, is_pin in window.images if is_pin)]
     others = [
         *((first + index, number, image) for index, number, image, is_pin in window.images if not is_pin),
@@ -104,7 +112,9 @@ def request_images(window: Window, visible: Sequence[Message]) -> RequestImages:
         limits.max_images - len(pinned) if limits.max_images else 0,
         limits.total_bytes - sum(len(image.data) for _, _, image in pinned) if limits.total_bytes else 0,
     )
-    edge_px = limits.many_edge_px if len(pinned) + len(others) - notes > limits.many_images > 0 else 0
+    edge_px = 0
+    if len(pinned) + len(others) - notes > limits.many_images > 0:
+        edge_px = limits.many_edge_px
     images = tuple(
         ShownImage(index, number, bool(edge_px) and longest_edge(image, limits) > edge_px)
         for index, number, image in (*others, *pinned)

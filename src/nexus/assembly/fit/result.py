@@ -95,7 +95,10 @@ def with_event(window: Window, event: tuple[Message, ...], counter: TokenCounter
         truncated = event
     visible, repairs = repair.preview(window.fold, truncated)
     answers = any(message.role == "tool" for message in event)
-    closing_count = 0 if answers else len(repair.closing_messages(window.fold))
+    if answers:
+        closing_count = 0
+    else:
+        closing_count = len(repair.closing_messages(window.fold))
     sizes = [message_tokens(message, counter) for message in visible]
     tokens = [rules.weight(message, size) + size.optional for message, size in zip(visible, sizes, strict=True)]
     return FitResult(
@@ -137,7 +140,9 @@ def fixed_parts(result: FitResult, fixed: FixedTokens, counter: TokenCounter) ->
     def add_head(message: Message, tokens: int) -> None:
         if not is_instruction(message):
             return
-        name = "tools in the list" if has_tools(message) else "instructions in the list"
+        name = "instructions in the list"
+        if has_tools(message):
+            name = "tools in the list"
         list_heads[name] += tokens
 
     in_opening = 0

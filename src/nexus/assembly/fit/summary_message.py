@@ -26,7 +26,9 @@ def summary_messages(
     if mark is None or mark.kind != "compaction":
         return ()
     summary = str(mark.body.get("summary", ""))
-    quote = _QUOTED_TASK.match(summary) if rules.render >= 3 else None
+    quote = None
+    if rules.render >= 3:
+        quote = _QUOTED_TASK.match(summary)
     if quote is not None:
         task = " ".join(quote[1].split()).removesuffix("…").rstrip()
         if task and any(" ".join(sanitize_text(row.message.text()).split()).startswith(task) for row in pinned):

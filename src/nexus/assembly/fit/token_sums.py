@@ -104,7 +104,10 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
         if is_limited:
             limit = tokens if seq <= until else new_tokens
             if limit and size > limit:
-                image_tokens = 0 if seq <= until else rules.images.tokens_in(message)
+                if seq <= until:
+                    image_tokens = 0
+                else:
+                    image_tokens = rules.images.tokens_in(message)
                 size = min(size, len(message.parts) * (limit + FRAME_TOKENS) + image_tokens)
         total += size
         sums.append(total)
@@ -155,7 +158,9 @@ def first_group_within(window: Window, sums: Sequence[int], tokens: int) -> int:
         return len(window.messages)
     earliest = bisect_left(sums, sums[-1] - tokens)
     position = bisect_left(window.groups, earliest)
-    return window.groups[position] if position < len(window.groups) else len(window.messages)
+    if position < len(window.groups):
+        return window.groups[position]
+    return len(window.messages)
 
 
 def last_aged_seq(window: Window, fresh_index: int, fresh_seq: int) -> int:
@@ -177,4 +182,6 @@ def group_before(window: Window, index: int) -> int:
 
 def recent_turns_start(window: Window) -> int:
     """Return the index of the message that starts the newest `KEEP_RECENT_TURNS` turns; 0 if there are fewer."""
-    return window.turns[-KEEP_RECENT_TURNS] if len(window.turns) >= KEEP_RECENT_TURNS else 0
+    if len(window.turns) >= KEEP_RECENT_TURNS:
+        return window.turns[-KEEP_RECENT_TURNS]
+    return 0

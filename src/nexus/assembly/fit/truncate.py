@@ -79,7 +79,9 @@ class TruncationLimits(Struct, frozen=True):
 
     def limit(self, seq: int) -> int:
         """Return the limit for a result in entry `seq`; 0 is unlimited."""
-        return self.tokens if seq <= self.until else self.new_tokens
+        if seq <= self.until:
+            return self.tokens
+        return self.new_tokens
 
     def aged(self, seq: int) -> bool:
         """Return True if a result in entry `seq` gets the smaller limit and no images."""
@@ -103,12 +105,15 @@ def truncate_results(
     def truncated(result: ToolResult) -> ToolResult:
         images: list[Text | Image] = [item for item in result.content if isinstance(item, Image)]
         text = _text_of(result)
-        short = truncate_text(text, limit, counter, call_lookup(lookup, result.call_id), render) if limit else text
+        short = text
+        if limit:
+            short = truncate_text(text, limit, counter, call_lookup(lookup, result.call_id), render)
         if short == text and (keeps_images or not images):
             return result
-        image_parts = (
-            images if keeps_images else [Text(_image_line(item)) for item in result.content if isinstance(item, Image)]
-        )
+        if keeps_images:
+            image_parts = images
+        else:
+            image_parts = [Text(_image_line(item)) for item in result.content if isinstance(item, Image)]
         return replace(result, content=(*((Text(short),) if short else ()), *image_parts))
 
     return _with_results(message, truncated)
@@ -139,7 +144,8 @@ def truncate_chars(message: Message, limit: int, lookup: Lookup = "command") -> 
     limit = max(limit, LEAST_CHARS)
 
     def truncated(result: ToolResult) -> ToolResult:
-        text, where = _text_of(result), call_lookup(lookup, result.call_id)
+        text = _text_of(result)
+        where = call_lookup(lookup, result.call_id)
         if len(text) <= limit:
             return result
         available = limit - len(_omission_line(len(text), where)) - 2
@@ -154,7 +160,9 @@ def truncate_chars(message: Message, limit: int, lookup: Lookup = "command") -> 
 def _with_results(message: Message, change: Callable[[ToolResult], ToolResult]) -> Message:
     """Return the message with each result changed; the same object if no result is."""
     parts = tuple(change(part) if isinstance(part, ToolResult) else part for part in message.parts)
-    return message if all(map(operator.is_, parts, message.parts)) else with_parts(message, parts)
+    if all(map(operator.is_, parts, message.parts)):
+        return message
+    return with_parts(message, parts)
 
 
 def truncate_text(text: str, limit: int, counter: TokenCounter, where: str = "", render: int = RENDER_VERSION) -> str:
@@ -192,7 +200,9 @@ def _text_of(result: ToolResult) -> str:
 
 
 def _image_line(image: Image) -> str:
-    size = f" {image.width}x{image.height}" if image.width and image.height else ""
+    size = ""
+    if image.width and image.height:
+        size = f" {image.width}x{image.height}"
     return f"[{image.media_type}{size} was shown here before; it is in the ledger]"
 
 
@@ -211,7 +221,9 @@ def _head_and_tail(text: str, limit: int, counter: TokenCounter, where: str, ren
         if text_tokens_json(short, counter) <= limit:
             return short
         available = available * 9 // 10  # tokens merge differently where the pieces meet
-    return line if text_tokens_json(line, counter) <= limit else _omission_line(len(text), "")
+    if text_tokens_json(line, counter) <= limit:
+        return line
+    return _omission_line(len(text), "")
 
 
 def _fitting(
@@ -258,7 +270,9 @@ def _shorter_json(text: str, limit: int, counter: TokenCounter, where: str, rend
         if len(short) > limit * 12:
             return ""
         with_line = f"{short}\n{_omission_line(max(len(text) - len(short), 1), where)}"
-        return with_line if text_tokens_json(with_line, counter) <= limit else ""
+        if text_tokens_json(with_line, counter) <= limit:
+            return with_line
+        return ""
 
     try:
         value = json.loads(text)
@@ -273,7 +287,9 @@ def _shorter_json(text: str, limit: int, counter: TokenCounter, where: str, rend
 def _shortened(value: Any, items: int, chars: int) -> Any:
     match value:
         case str():
-            return value if len(value) <= chars else f"{value[: chars * 2 // 3]} … {value[-(chars // 3) :]}"
+            if len(value) <= chars:
+                return value
+            return f"{value[: chars * 2 // 3]} … {value[-(chars // 3) :]}"
         case list():
             rows = cast("list[Any]", value)
             if len(rows) <= items + 1:
@@ -340,8 +356,12 @@ def images_of(message: Message) -> Iterator[Image]:
 
 def describe_image(image: Image) -> str:
     """Return an image's type and size in pixels, as far as they are known."""
-    kind = image.media_type if _PLAIN_TYPE.match(image.media_type) else "an image"
-    return f"{kind} {image.width}x{image.height}" if image.width > 0 and image.height > 0 else kind
+    kind = "an image"
+    if _PLAIN_TYPE.match(image.media_type):
+        kind = image.media_type
+    if image.width > 0 and image.height > 0:
+        return f"{kind} {image.width}x{image.height}"
+    return kind
 
 
 def _image_note(image: Image, where: str) -> Text:

@@ -58,7 +58,10 @@ def build_view(
     if image_turns:
         options += f"/images {image_turns}"
     name = f"{profile}/{model.provider_format}/2^{size.bit_length() - 1}/{counter.name}{options}"
-    limit = size // LARGEST_PART if max_tool_result_tokens is None else max_tool_result_tokens
+    if max_tool_result_tokens is None:
+        limit = size // LARGEST_PART
+    else:
+        limit = max_tool_result_tokens
     whole_new = strategy in KEEP_USER_TURNS and max_tool_result_tokens is None
     return View(
         name,
@@ -118,10 +121,13 @@ def _pins(
     reading: LedgerView, view: View, cut: Cut | None, counter: TokenCounter
 ) -> tuple[MessageRef | None, tuple[Pinned, ...]]:
     """Return the position of the first user message, and all pins: user pins, that message, the request, excerpts."""
-    mark, cleared_at = reading.live.checkpoint, reading.live.cleared_at
+    mark = reading.live.checkpoint
+    cleared_at = reading.live.cleared_at
     pins = list(pinned_groups(reading.entries, reading.live.pins, MessageRef(cleared_at + 1, 0), view.render))
     request_ref = pending_request_ref(cut, mark)
-    request = message_at(reading.entries, request_ref) if request_ref is not None else None
+    request = None
+    if request_ref is not None:
+        request = message_at(reading.entries, request_ref)
     if request is not None:
         pins.append(Pinned(request.ref, (request,), view.max_tool_result_tokens, "asked"))
     first = None

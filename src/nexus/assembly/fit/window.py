@@ -211,8 +211,10 @@ class Window:
             unshown_turns=unshown_turns(cut, mark),
         )
         window = cls(rules, cut, opening, path=PathRange(first))
-        window.fold.started, window.fold.render = bool(opening.messages), rules.render
-        window.fold.hides_start, window.fold.late_text = window.first > MessageRef(1, 0), rules.path_format.late_text
+        window.fold.started = bool(opening.messages)
+        window.fold.render = rules.render
+        window.fold.hides_start = window.first > MessageRef(1, 0)
+        window.fold.late_text = rules.path_format.late_text
         opening.lead_tokens = window._append_opening((lead,), counter)[1]
         shown_pins = [pin for pin in window.hidden_pins() if pin.kind != "asked"]
         if rules.render >= 7:  # until then each excerpt was a message
@@ -234,7 +236,8 @@ class Window:
         Pass `first` to fill a new window: rows before it are skipped, checkpoints are ignored, and pieces of one message
         are joined.
         """
-        joins_pieces, path = first is not None, self.path
+        joins_pieces = first is not None
+        path = self.path
         for entry in entries:
             if not joins_pieces and (entry.kind in _CHECKPOINTS or self._completes_pin(entry)):
                 return False
@@ -244,7 +247,8 @@ class Window:
                 if not self._show(row, counter, joins_pieces=joins_pieces):
                     return False
             path.turn = entry.turn
-            path.head, path.head_hash = entry.seq, entry.hash
+            path.head = entry.seq
+            path.head_hash = entry.hash
             path.seqs.append(entry.seq)
             path.hashes.append(entry.hash)
         return True
@@ -299,7 +303,8 @@ class Window:
 
     def hidden_pins(self) -> tuple[Pinned, ...]:
         """Return the pins before the first visible message, which the opening must show."""
-        lead, cut = self.opening.lead, self.cut
+        lead = self.opening.lead
+        cut = self.cut
         lead_start = lead[0].ref if lead else self.first
         lead_end = lead[-1].ref if lead else lead_start
         shows: dict[str, bool] = {"withheld": False}
@@ -331,7 +336,9 @@ class Window:
     def hash_at(self, seq: int) -> bytes | None:
         """Return the chain value after entry `seq`, None if this window did not read it."""
         index = bisect_left(self.path.seqs, seq)
-        return self.path.hashes[index] if index < len(self.path.seqs) and self.path.seqs[index] == seq else None
+        if index < len(self.path.seqs) and self.path.seqs[index] == seq:
+            return self.path.hashes[index]
+        return None
 
     def has_hash(self, seq: int, hex_digest: str) -> bool:
         """Return False if the window read another entry `seq` than the one with this chain value."""
@@ -360,7 +367,8 @@ class Window:
         """
         if not any(groups):
             return 0, 0
-        fold, wire = self.fold, self.rules.wire
+        fold = self.fold
+        wire = self.rules.wire
         # Its own arrays, but the same fold and reductions. Thinking and memory notes never return in the opening.
         scratch = Window(
             replace(self.rules, plain_until=MAX_SEQ),
@@ -392,7 +400,8 @@ class Window:
             self.messages, self.sums = with_client_ids(self.messages, self.sums, self.fold, ids, self.rules, counter)
         self.rules.count_changed_name(row.message, self.fold.changes)
         plain = row.ref.seq <= self.rules.plain_until
-        stored, row = row, self.rules.with_sendable_images(row, counter, self.fold.changes)
+        stored = row
+        row = self.rules.with_sendable_images(row, counter, self.fold.changes)
         truncated = self._truncated(row, counter)
         reduced = self._with_image_notes(row, truncated)
         if reduced is not truncated:
@@ -403,7 +412,10 @@ class Window:
             if not joins_pieces:
                 return False
             (self.messages[-1], _, _), *shown_messages = repair.join_last(self.fold, row.message, plain=plain)
-            optional_tokens = 0 if plain else self.rules.optional_tokens_of(row.message, row.size)
+            if plain:
+                optional_tokens = 0
+            else:
+                optional_tokens = self.rules.optional_tokens_of(row.message, row.size)
             self.optional_tokens[-1] += optional_tokens
             self.sums[-1] += self.rules.weight(row.message, row.size) + optional_tokens
         self._add_row(stored)
@@ -413,7 +425,10 @@ class Window:
                 and reduced is row.message
                 and repair.counted_parts(message) == repair.counted_parts(row.message)
             )
-            size = row.size if as_stored else message_tokens(message, counter)
+            if as_stored:
+                size = row.size
+            else:
+                size = message_tokens(message, counter)
             weight = self.rules.weight(message, size)
             if reduced is not row.message:
                 self.reductions.tokens_cut[row.ref] = self.rules.weight(row.message, row.size) - weight
@@ -429,7 +444,9 @@ class Window:
 
     def _show_text(self, row: StoredMessage) -> None:
         """Add a row that has only text and is shown as stored: no limit applies, and no image or memory is in it."""
-        message, size, index = row.message, row.size, len(self.messages)
+        message = row.message
+        size = row.size
+        index = len(self.messages)
         optional_tokens = 0
         if size.optional and row.ref.seq > self.rules.plain_until:
             optional_tokens = self.rules.optional_tokens_of(message, size)
@@ -469,12 +486,14 @@ class Window:
 
     def _truncated(self, row: StoredMessage, counter: TokenCounter) -> Message:
         """Return the message with tool results within the limits; the same object if none is too large."""
-        seq, limits = row.ref.seq, self.rules.limits
+        seq = row.ref.seq
+        limits = self.rules.limits
         limit = limits.limit(seq)
         if row.message.role == "assistant" or not limit or row.size.tokens <= limit:
             return row.message
         keeps_images = not limits.aged(seq) or seq <= limits.images  # images up to `images` become notes anyway
-        lookup, render = self.rules.lookup, self.rules.render
+        lookup = self.rules.lookup
+        render = self.rules.render
         message = truncate_results(row.message, limit, counter, keeps_images=keeps_images, lookup=lookup, render=render)
         if message is not row.message and row.ref in self.rules.verbatim:
             self.reductions.untruncated.append(row.ref)

@@ -56,7 +56,9 @@ def add_formats(result: object, names_in_use: Collection[str]) -> tuple[dict[str
 
 
 def _kind(value: object) -> str:
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return type(value).__name__
 
 
 def _invalid_field(message_format: MessageFormat) -> str:

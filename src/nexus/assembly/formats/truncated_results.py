@@ -64,7 +64,9 @@ class TruncatedResults(PathFormat):
     rewriting = f"results of earlier turns were truncated to {RESULT_CHARS} characters"
 
     def __init__(self, counter: TokenCounter, turn: int, verbatim: frozenset[MessageRef], lookup: Lookup) -> None:
-        self._counter, self._turn, self._verbatim = counter, turn, verbatim
+        self._counter = counter
+        self._turn = turn
+        self._verbatim = verbatim
         self._lookup: Lookup = lookup
         self._truncated: dict[MessageRef, int] = {}
         self._whole_turns: set[int] = set()
@@ -94,7 +96,9 @@ class TruncatedResults(PathFormat):
     def _rendered(self, entry: Entry) -> Entry:
         self._first_seqs[entry.turn] = min(entry.seq, self._first_seqs.get(entry.turn, entry.seq))
         rows = tuple(self._rendered_row(row, entry.turn) for row in entry.rows)
-        return replace(entry, rows=rows) if rows != entry.rows else entry
+        if rows != entry.rows:
+            return replace(entry, rows=rows)
+        return entry
 
     def _rendered_row(self, row: StoredMessage, turn: int) -> StoredMessage:
         if row.ref in self._verbatim:

@@ -124,4 +124,6 @@ class Message(dict[str, Any]):
 
 
 def _text(arguments: object) -> str:
-    return arguments if isinstance(arguments, str) else to_json(arguments)
+    if isinstance(arguments, str):
+        return arguments
+    return to_json(arguments)

@@ -49,7 +49,9 @@ class CachedCall(Struct, frozen=True):
     @property
     def share(self) -> float | None:
         """Part of the prompt that was read from the cache."""
-        return self.read_tokens / self.input_tokens if self.input_tokens else None
+        if self.input_tokens:
+            return self.read_tokens / self.input_tokens
+        return None
 
 
 class CacheUse(Struct, frozen=True):
@@ -154,10 +156,13 @@ class _Reader:
             predicted_tokens=self._predicted(prefix, is_recorded=is_recorded),
             dollars=cost_of_reply(usage, model) if usage.input_tokens and self._model else None,
         )
-        is_first, self._has_calls = not self._has_calls, True
+        is_first = not self._has_calls
+        self._has_calls = True
         if not call.input_tokens:
             is_broken = prefix is not None and prefix.state == "broken"
-            return _with_loss(call, prefix.causes, prefix.lost_tokens, prefix.price) if prefix and is_broken else call
+            if prefix and is_broken:
+                return _with_loss(call, prefix.causes, prefix.lost_tokens, prefix.price)
+            return call
         if manifest is not None and manifest.reported != call.input_tokens:
             # An agent's sum over several calls, or another model's report: neither is of this prompt.
             edits = tuple(
@@ -169,7 +174,8 @@ class _Reader:
         else:
             reason = text_of(entry.body.get("cache_miss_reason"))
             call = self._with_break(call, call.input_tokens, prefix, rule, reason, is_recorded=is_recorded)
-        self._last, self.is_changed = call, False
+        self._last = call
+        self.is_changed = False
         return call
 
     def _rule(self) -> tuple[Model, CacheRule]:
@@ -183,12 +189,16 @@ class _Reader:
     def _predicted(self, prefix: PrefixReport | None, *, is_recorded: bool) -> int | None:
         """Return the stored prediction; for an imported call the last prompt, unless the history was changed."""
         if prefix is not None:
-            return 0 if prefix.state == "first" else prefix.stable_tokens
+            if prefix.state == "first":
+                return 0
+            return prefix.stable_tokens
         if is_recorded or self.is_changed:
             return None
         if self._last is None:
             return None if self._has_calls else 0
-        return self._last.input_tokens if self._last.model == self._model else 0
+        if self._last.model == self._model:
+            return self._last.input_tokens
+        return 0
 
     def _with_break(
         self,
@@ -211,7 +221,9 @@ class _Reader:
             causes.append("first call with this profile, provider format or budget")
         if last is None or not last.input_tokens:
             lost_tokens = prefix.lost_tokens if prefix is not None else 0
-            return _with_loss(call, tuple(causes), lost_tokens, self._price(lost_tokens, tokens)) if causes else call
+            if causes:
+                return _with_loss(call, tuple(causes), lost_tokens, self._price(lost_tokens, tokens))
+            return call
         reusable = min(last.input_tokens, tokens)
         lost_tokens = max(reusable - call.read_tokens, 0)
         is_loss = lost_tokens > max(rule.step_tokens, _LEAST_LOST * reusable)
@@ -221,7 +233,9 @@ class _Reader:
             causes.append(f"the model changed from {last.model or 'an unnamed one'}")
         if prefix is None and self.is_changed:
             causes.append("the history was compacted or cleared")
-        idle_ms = call.at_ms - last.at_ms if call.at_ms and last.at_ms else 0
+        idle_ms = 0
+        if call.at_ms and last.at_ms:
+            idle_ms = call.at_ms - last.at_ms
         is_short = is_loss and call.read_tokens < _LEAST_LOST * (call.predicted_tokens or reusable)
         if idle_ms >= rule.ttl_ms and (is_short or (is_loss and not causes)):
             lifetime = rule.ttl_ms // _MINUTE_MS

@@ -84,11 +84,15 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
         causes = compare_manifests(same_cut, manifest, new.fitted).causes
         causes = (f"the view changed: {manifest.view} after {old.manifest.view}", *causes)
     total = new.ctx.token_budget.used.total
-    stable_tokens, lost_tokens, price, at = total, 0, None, ""
+    stable_tokens = total
+    lost_tokens = 0
+    price = None
+    at = ""
     if state == "extends":
         stable_tokens = min(old.ctx.token_budget.used.total, total)
     elif state == "broken":
-        fitted, blocks = new.fitted, new.ctx.provenance.blocks
+        fitted = new.fitted
+        blocks = new.ctx.provenance.blocks
         tools = tools_tokens((tool.counted() for tool in new.ctx.tools), counter)
         conversation = fitted.window.tokens + fitted.closing_tokens + fitted.current_tokens
         costs = PrefixCosts(
@@ -107,8 +111,10 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
             current=fitted.current_tokens,
         )
         prefix_break = locate_break(report, old.manifest, manifest, costs)
-        stable_tokens, lost_tokens = prefix_break.stable_tokens, prefix_break.lost_tokens
-        price, at = prefix_break.price, prefix_break.at
+        stable_tokens = prefix_break.stable_tokens
+        lost_tokens = prefix_break.lost_tokens
+        price = prefix_break.price
+        at = prefix_break.at
         causes = causes or ("the bodies differ, but no declared input does",)
     return Difference(
         earlier_call=old.call,
@@ -132,7 +138,8 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
 def first_difference(first: bytes, second: bytes) -> int:
     """Return the offset of the first byte that differs; the shorter length if one is a prefix of the other."""
     # A binary search over slices compares in C; a loop over bytes takes seconds for a body of megabytes.
-    low, high = 0, min(len(first), len(second))
+    low = 0
+    high = min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if first[low:middle] == second[low:middle] else (low, middle - 1)

@@ -140,7 +140,9 @@ def _prompt_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
     preamble = {(block.source, block.name): block for block in ctx.provenance.blocks if block.slot == "ahead"}
     for line in _token_lines(ctx, "ahead"):
         block = preamble.get((line.source, line.name))
-        reason = "a message before the conversation" if block else "framing of the messages before the conversation"
+        reason = "framing of the messages before the conversation"
+        if block:
+            reason = "a message before the conversation"
         yield _prompt_line(line, reason, block)
 
 
@@ -166,14 +168,20 @@ def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCount
     blocks = {(block.source, block.name): block for block in ctx.provenance.blocks}
     for line in block_lines:
         yield _prompt_line(line, "chosen for this message", blocks[line.source, line.name])
-    visible, window = fitted.visible[fitted.closing_count :], fitted.window
+    visible = fitted.visible[fitted.closing_count :]
+    window = fitted.window
     sizes = [window.rules.weight(message, message_tokens(message, counter)) for message in visible]
-    originals = fitted.event if len(fitted.event) == len(visible) else visible
+    if len(fitted.event) == len(visible):
+        originals = fitted.event
+    else:
+        originals = visible
     for message, original, tokens in zip(visible, originals, share(event_line.tokens, sizes), strict=True):
         full_tokens = to_provider_tokens(window.rules.weight(original, message_tokens(original, counter)), factor)
         is_truncated = message.parts != original.parts and full_tokens > tokens
         state: State = "truncated" if is_truncated else "included"
-        reason = "the event, truncated (the ledger will contain all of it)" if is_truncated else "the event"
+        reason = "the event"
+        if is_truncated:
+            reason = "the event, truncated (the ledger will contain all of it)"
         if not is_truncated:
             full_tokens = tokens
         yield ExplainedLine(state, "event", "current", message.role, reason, tokens, full_tokens, text=excerpt(message))
@@ -207,7 +215,8 @@ class _HistoryExplainer:
         for line in self.ctx.accounting.token_breakdown:
             # The message on the session's start is not in the ledger.
             if line.source == "nexus:session-start":
-                reason, text = "the first message: never cut or summarized", self.window.rules.header.started
+                reason = "the first message: never cut or summarized"
+                text = self.window.rules.header.started
                 yield ExplainedLine(
                     "included", "marker", "history", line.name, reason, line.tokens, line.tokens, text=text
                 )
@@ -245,7 +254,10 @@ class _HistoryExplainer:
 
     def _opening_lines(self) -> tuple[dict[MessageRef, ExplainedLine], list[ExplainedLine]]:
         """Return leading and pinned messages before the visible ones, and the summary and the omission notice."""
-        window, opening, mark, cut = self.window, self.window.opening, self._checkpoint(), self.window.cut
+        window = self.window
+        opening = self.window.opening
+        mark = self._checkpoint()
+        cut = self.window.cut
         opening_tokens, pinned_tokens, _ = self._history_tokens()
         lead = [row for row in opening.lead if not _is_session_instruction(row)]
         weights = (
@@ -276,7 +288,8 @@ class _HistoryExplainer:
             notices.append(_notice_line("marker", reason, pinned_tokens, reason))
         if mark is not None and opening.summary_tokens:
             covered = f"covers entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
-            reason, text = f"{covered}: compaction at entry {mark.seq}", one_line(str(mark.body.get("summary", "")))
+            reason = f"{covered}: compaction at entry {mark.seq}"
+            text = one_line(str(mark.body.get("summary", "")))
             notices.append(_notice_line("summary", reason, summary_tokens, text))
         if cut is not None and cut.omission_notice:
             reason = f"{self._cut_name()} omitted {cut.omitted_messages:,} messages before the following ones"
@@ -317,7 +330,8 @@ class _HistoryExplainer:
         return share(self._history_tokens()[2], [*sizes, self.fitted.closing_tokens])
 
     def _inclusion_reason(self, row: StoredMessage, *, last: bool) -> str:
-        window, mark = self.window, self._checkpoint()
+        window = self.window
+        mark = self._checkpoint()
         pin = next((pin for pin in window.opening.pins if any(pinned.ref == row.ref for pinned in pin.rows)), None)
         if last:
             reason = "last group"
@@ -326,7 +340,9 @@ class _HistoryExplainer:
         elif window.cut is not None and window.cut.omission_notice:
             reason = f"newest: kept by {self._cut_name()}"
         elif mark is not None:
-            reason = f"newest: kept by the compaction at entry {mark.seq}" if mark.body else "newest: since the clear"
+            reason = "newest: since the clear"
+            if mark.body:
+                reason = f"newest: kept by the compaction at entry {mark.seq}"
         else:
             reason = "all of the history fits"
         if row.ref.seq <= window.rules.plain_until and row.size.optional:
@@ -353,7 +369,10 @@ class _HistoryExplainer:
         reason = f"{self._cut_name()}: replaced by a placeholder, as it belongs to an older turn (view it: {command})"
         for image in images_of(row.message):
             tokens = self.to_provider_tokens(self.window.rules.images.tokens(image))
-            name = f"{image.media_type} {image.width}x{image.height}" if image.width else image.media_type
+            if image.width:
+                name = f"{image.media_type} {image.width}x{image.height}"
+            else:
+                name = image.media_type
             yield ExplainedLine("omitted", "image", "history", name, reason, 0, tokens, place=row.ref)
 
     def _dropped_line(self, row: StoredMessage) -> ExplainedLine:
@@ -376,12 +395,15 @@ class _HistoryExplainer:
 
     def _hidden_line(self, row: StoredMessage) -> ExplainedLine:
         """Return the line of a message before the visible ones: summarized, cleared, or omitted by a cut."""
-        window, mark, memory = self.window, self._checkpoint(), self.ctx.provenance.memory
+        window = self.window
+        mark = self._checkpoint()
+        memory = self.ctx.provenance.memory
         tokens = self.to_provider_tokens(window.rules.weight(row.message, row.size))
         if memory is not None and row.ref in self.ctx.provenance.covered_by_blocks:
             return message_line("included", row, f"as text in the {memory.name}", 0, 0)
         if mark is not None and mark.body:
-            start, last = visible_start(mark), int(mark.body["covers_to"])
+            start = visible_start(mark)
+            last = int(mark.body["covers_to"])
             # The first kept message may be inside an entry: rows before it in the same entry are covered too.
             covered = row.ref.seq <= last or row.ref.seq == start.seq
             if int(mark.body["covers_from"]) <= row.ref.seq and row.ref < start and covered:

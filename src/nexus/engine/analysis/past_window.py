@@ -72,7 +72,10 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
     of_turn = [call for call in calls if call.turn == turn]
     if not of_turn:
         turns = nx.ledger.thread_info(label).turn
-        problem = f"has no calls in turn {turn}" if 1 <= turn <= turns else f"has {count_noun(turns, 'turn')}"
+        if 1 <= turn <= turns:
+            problem = f"has no calls in turn {turn}"
+        else:
+            problem = f"has {count_noun(turns, 'turn')}"
         raise BadReference(f"session {label!r} {problem} (list the turns: nexus session turns)")
     wanted = len(of_turn) if number is None else number
     if wanted > len(of_turn):
@@ -110,11 +113,10 @@ def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContex
     with closing(_empty_copy(nx)) as copy:
         _append(copy, label, entries, len(event_messages))
         first = event_messages[0]
-        event = (
-            Event(results=event_messages)
-            if first.role == "tool"
-            else Event(content=first.parts, received=first.received)
-        )
+        if first.role == "tool":
+            event = Event(results=event_messages)
+        else:
+            event = Event(content=first.parts, received=first.received)
         model = chosen.call.model or nx.model
         window = nx.resolve(model).max_input_tokens
         client_window = CLIENT_WINDOWS.get(nx.ledger.sessions.metadata(label).origin, 0)

@@ -45,7 +45,8 @@ from nexus.workspace.sources.registry import source_functions
 
 T = TypeVar("T")
 
-SKILL_NAME_PREFIX, SKILL_FILE_SUFFIX = "skill ", "/SKILL.md"
+SKILL_NAME_PREFIX = "skill "
+SKILL_FILE_SUFFIX = "/SKILL.md"
 """Beginning of the name, and end of the source, of a block with skill instructions (`workspace.sources.skills`)."""
 
 
@@ -77,7 +78,9 @@ class RecordedCallInputs:
     """Inputs of one recorded call. `missing` grows as methods find parts that the ledger does not contain."""
 
     def __init__(self, deps: ReplayDeps, call: RecordedCall) -> None:
-        self.deps, self.call, self.manifest = deps, call, call.row.manifest
+        self.deps = deps
+        self.call = call
+        self.manifest = call.row.manifest
         self.missing: list[str] = []
         self.previous_turns = PreviousTurns()
         try:
@@ -161,7 +164,9 @@ class RecordedCallInputs:
         last = self.head if until is None else min(until, self.head)
         entries = self.deps.store.entries(self.call.thread, after, last)
         event_seqs = self.stored.event_seqs
-        return (entry for entry in entries if entry.seq not in event_seqs) if event_seqs else entries
+        if event_seqs:
+            return (entry for entry in entries if entry.seq not in event_seqs)
+        return entries
 
     def marks(self) -> list[Entry]:
         """Return the checkpoints on the path up to the call, newest first. Later ones do not change a past call."""
@@ -184,7 +189,9 @@ class RecordedCallInputs:
         """Return the view's window as it was at the head from which the call began."""
         live = replay.live_checkpoints(self.marks())
         expected = str(self.manifest.get("head_hash", ""))
-        head_hash = self.entry(self.head).hash.hex() if self.head else expected
+        head_hash = expected
+        if self.head:
+            head_hash = self.entry(self.head).hash.hex()
         if head_hash != expected:
             self.missing.append(f"entry {self.head} (the call's head) differs from the recorded one")
         if (live.checkpoint.seq if live.checkpoint else 0) != self.manifest.get("mark"):
@@ -224,7 +231,8 @@ class RecordedCallInputs:
                 for note in notes
             ]
         blocks = [stored_block(item, note.text) for item, note in zip(metadata, notes, strict=True)]
-        results, content = tuple(messages[:-1]), message.parts[count:]
+        results = tuple(messages[:-1])
+        content = message.parts[count:]
         event = Event(
             content, results, id=message.id, at_ms=message.at_ms, source=message.source, received=message.received
         )
@@ -246,7 +254,8 @@ class RecordedCallInputs:
 
     def request(self, entry: Entry, event: Event) -> Request:
         """Return the request as it was granted. The user's profile and a worker's task are in its blocks only."""
-        body, manifest = entry.body, self.manifest
+        body = entry.body
+        manifest = self.manifest
         engine = self.deps.settings
         settings = Settings(
             timezone=engine.timezone,
@@ -276,7 +285,8 @@ class RecordedCallInputs:
 
     def assembly_inputs(self, view: View, model: Model, window: Window, request: Request) -> AssemblyInputs:
         """Return the inputs of assembly without the sources."""
-        store, thread = self.deps.store, self.call.thread
+        store = self.deps.store
+        thread = self.call.thread
         last = last_of_view(store, thread, view.name, self.head)
         factor, correction = self.token_factor(model)
         parts = (part.thread for part in store.path(thread) if self.call.row.seq <= part.high)
@@ -322,5 +332,6 @@ class RecordedCallInputs:
 
 def stored_block(metadata: NoteMetadata, text: str) -> Block:
     """Return a block of the current message from its stored metadata and its text."""
-    layer, trust = cast("Layer", metadata.layer), cast("Trust", metadata.trust)
+    layer = cast("Layer", metadata.layer)
+    trust = cast("Trust", metadata.trust)
     return Block(layer, metadata.name, text, metadata.source, "current", trust)

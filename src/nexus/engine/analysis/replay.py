@@ -97,7 +97,9 @@ def replay_call(deps: ReplayDeps, call: RecordedCall, *, unverified: bool = Fals
             recorded = inputs.manifest.get("render"), inputs.manifest.get("marks", 0)
             current = RENDER_VERSION, MARKS_VERSION
             versions = "recorded with renderer {}, frames {}; replayed with {}, {}"
-            detail = f" ({versions.format(*recorded, *current)})" if recorded != current else ""
+            detail = ""
+            if recorded != current:
+                detail = f" ({versions.format(*recorded, *current)})"
             missing.append(f"body hash differs from the recorded one{detail}")
     if missing and not unverified:
         raise CannotReplay(call.label, missing)
@@ -145,7 +147,8 @@ def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:
 
 def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
     """Assemble a call as recorded."""
-    model, counter = inputs.settings.model, inputs.counter()
+    model = inputs.settings.model
+    counter = inputs.counter()
     view = View(
         inputs.view_name,
         model.provider_format,
@@ -183,7 +186,8 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
 
 def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
     """Assemble a call with overrides, in the view that it then belongs to, with that view's earlier cuts."""
-    deps, counter = inputs.deps, inputs.counter()
+    deps = inputs.deps
+    counter = inputs.counter()
     entry = inputs.entry(inputs.call.row.seq)
     event, notes = inputs.event(entry)
     same_sources = change.skills is None and change.profile in ("", inputs.manifest.get("profile"))
@@ -201,7 +205,8 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         model = resolve(change.model, deps.models).for_counter(deps.counter.name)
     with deps.store.snapshot():
         available = plan_budget(request, model).available
-        profile, live_sources = stored_profile(request.settings.profile, inputs.message_format()), None
+        profile = stored_profile(request.settings.profile, inputs.message_format())
+        live_sources = None
         header = inputs.history_header()
         if not same_sources:
             profile, live_sources = deps.resolve_profile(request.settings.profile)
@@ -239,7 +244,9 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
         )
         marks = inputs.marks()
     # Recorded blocks contain the recorded system prompt; today's default of the engine is no part of the call.
-    system = inputs.system_text() if live_sources is not None else ""
+    system = ""
+    if live_sources is not None:
+        system = inputs.system_text()
     request = replace(request, settings=replace(request.settings, system=system))
     if live_sources is not None:
         context = dataclasses.replace(assembly_inputs.source_context, environment=deps.survey())
@@ -266,7 +273,10 @@ def _changed_request(
     tools = change.tools
     if tools is None:
         tools = (*request.tools, *(tool.definition for tool in inputs.denied_tools))
-    skills = inputs.active_skills() if change.skills is None else change.skills
+    if change.skills is None:
+        skills = inputs.active_skills()
+    else:
+        skills = change.skills
     return inputs.deps.authorize(replace(request, tools=tools, settings=replace(settings, skills=skills)))
 
 

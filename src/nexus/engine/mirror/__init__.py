@@ -70,12 +70,16 @@ class ClientList:
     def names_behind(self, length: int) -> tuple[tuple[int, int, str], ...]:
         """Return the positions of the list's system messages behind a system prompt of this length and a blank line."""
         shifted = tuple((length + start, length + end, name) for start, end, name in self.system_names)
-        return ((0, max(length - len("\n\n"), 0), ""), *shifted) if length and shifted else shifted
+        if length and shifted:
+            return ((0, max(length - len("\n\n"), 0), ""), *shifted)
+        return shifted
 
     def parts_behind(self, length: int) -> tuple[tuple[int, int], ...]:
         """Return the positions of the list's system texts behind a system prompt of this length and a blank line."""
         shifted = tuple((length + start, length + end) for start, end in self.system_parts)
-        return ((0, max(length - len("\n\n"), 0)), *shifted) if length else shifted
+        if length:
+            return ((0, max(length - len("\n\n"), 0)), *shifted)
+        return shifted
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,11 @@ class PlacedList:
         """Return the place as contexts have it."""
         stored = self.place.stored_count
         missing = len(self.messages) - stored
-        action, session = self.place.action, self.session
+        action = self.place.action
+        session = self.session
         if self.answered_in:
-            action, session = "repeat", self.answered_in
+            action = "repeat"
+            session = self.answered_in
         return Mirrored(action, session, stored, missing, self.client.restored_count, reserve, self)
 
 
@@ -123,8 +129,11 @@ class Mirror:
     """The lists of one engine's callers."""
 
     def __init__(self, ledger: Ledger, counter: TokenCounter) -> None:
-        self._ledger, self._counter = ledger, counter
-        self._lists, self._finder, self._moved = ListCache(), Finder(ledger.store), MovedLists(ledger.store)
+        self._ledger = ledger
+        self._counter = counter
+        self._lists = ListCache()
+        self._finder = Finder(ledger.store)
+        self._moved = MovedLists(ledger.store)
 
     def place(
         self,
@@ -152,7 +161,8 @@ class Mirror:
             raise BadSetting(f"window is {type(is_window).__name__}, not a bool (pass True if messages may be missing)")
         if is_window is None:
             is_window = scope.name not in ("", DEFAULT_SCOPE) and not scope.conversation
-        scope = scope if scope.name else replace(scope, name=DEFAULT_SCOPE)
+        if not (scope.name):
+            scope = replace(scope, name=DEFAULT_SCOPE)
         read = self._lists.read(items, scope, provider, model, default)
         system = "\n\n".join(text for text in read.system if text)
         history_length = _history_length(read.messages)
@@ -171,7 +181,9 @@ class Mirror:
         """Return the indexes of the messages of pinned items, and of the provider's newest compaction."""
         newest = next((i for i in range(len(read.messages) - 1, -1, -1) if has_compaction(read.messages[i])), None)
         pinned = messages_of_items(read.firsts, pins)
-        return pinned if newest is None or newest in pinned else tuple(sorted((*pinned, newest)))
+        if newest is None or newest in pinned:
+            return pinned
+        return tuple(sorted((*pinned, newest)))
 
     def side_scope(self, placed: PlacedList, ctx: AssembledContext) -> ListScope | None:
         """Return the scope of a side request; None if the request belongs to the conversation.
@@ -179,7 +191,8 @@ class Mirror:
         The list of a side request begins like the conversation's, but model, system prompt and tools all differ. For
         example, Gemini CLI first asks a router which model should answer; the answer is not part of the conversation.
         """
-        place, manifest = placed.place, ctx.provenance.manifest
+        place = placed.place
+        manifest = ctx.provenance.manifest
         if not place.thread or placed.client.scope.side:
             return None
         head = self._ledger.store.thread(place.thread).head_seq
@@ -194,9 +207,13 @@ class Mirror:
 
     def _as_window(self, client: ClientList, place: Place) -> tuple[ClientList, Place]:
         """Return a list with the missing earlier messages in front, and its place; unchanged if they are uncertain."""
-        root, history = client.scope.root, client.keys[: client.history_length]
+        root = client.scope.root
+        history = client.keys[: client.history_length]
         is_identified = any(keys.identity for keys in history[: place.stored_count])
-        before = None if is_identified else self._finder.chain_before(root, client.messages, history)
+        if is_identified:
+            before = None
+        else:
+            before = self._finder.chain_before(root, client.messages, history)
         if before is None or not before.count:
             return client, place
         chain = before.copy()
@@ -208,7 +225,8 @@ class Mirror:
 
     def overlay(self, placed: PlacedList) -> LedgerStore:
         """Return the ledger as if it had the list's history, for assembly."""
-        place, store = placed.place, self._ledger.store
+        place = placed.place
+        store = self._ledger.store
         before = placed.staged[: max(placed.event_at - place.base - 1, 0)]
         if not before:
             path = PathOverlay(store, place.thread or None, placed.event_at - 1, pins=self.pins(placed))
@@ -221,7 +239,8 @@ class Mirror:
 
     def pins(self, placed: PlacedList) -> tuple[MessageRef, ...]:
         """Return the positions of the list's pinned messages before the event; the event is never cut."""
-        place, client = placed.place, placed.client
+        place = placed.place
+        client = placed.client
         wanted = [index for index in client.pins if index < client.history_length]
         if not wanted:
             return ()
@@ -233,7 +252,9 @@ class Mirror:
 
     def record(self, placed: PlacedList, commit: Commit) -> Committed:
         """Store a call: the messages that the ledger lacks, then the entries of its reply. The same again adds nothing."""
-        chain, reply, root = placed.client.chain.copy(), commit.entries[0], placed.client.scope.root
+        chain = placed.client.chain.copy()
+        reply = commit.entries[0]
+        root = placed.client.scope.root
         keys = [chain.keys(sized.message) for sized in reply.messages]
         # The keys of the messages take the place of the context's, which two tries of the same list share.
         ends = tuple(replace(entry, keys=()) for entry in commit.entries[1:])
@@ -241,7 +262,8 @@ class Mirror:
             if keys and (holders := self._finder.holders(root, keys[-1].chain)):
                 row = self._ledger.store.thread(holders[0][0])
                 return Committed(row.id, row.head_seq, 0, row.turn)
-            place, assembly = placed.place, commit.assembly
+            place = placed.place
+            assembly = commit.assembly
             if assembly is not None:
                 assembly = replace(assembly, manifest={**assembly.manifest, **self._positions(placed, assembly)})
             is_append = place.action == "append" and place.leaves is None
@@ -255,11 +277,10 @@ class Mirror:
                 base=None if is_append else (place.thread, place.base),
                 leaves=place.leaves,
             )
-            facts = (
-                None
-                if is_append or place.leaves
-                else SessionMetadata(owner_session=self._finder.label_of(place.thread))
-            )
+            if is_append or place.leaves:
+                facts = None
+            else:
+                facts = SessionMetadata(owner_session=self._finder.label_of(place.thread))
             try:
                 committed = self._ledger.commit(placed.session, full_commit, facts)
             except (HeadMoved, IdempotencyConflict):
@@ -324,7 +345,9 @@ class Mirror:
         key = client.keys[min(place.stored_count, len(client.keys) - 1)].chain
         session = place.session or self._new_label(client.scope.label, key)
         is_known = place.action == "fork" and place.stored_count == len(messages)
-        answered_in = self._finder.label_of(place.thread) if is_known and self._finder.is_answered(place) else ""
+        answered_in = ""
+        if is_known and self._finder.is_answered(place):
+            answered_in = self._finder.label_of(place.thread)
         return PlacedList(client, messages, place, session, staged, event_at, at_ms, answered_in)
 
     def _stage(
@@ -398,7 +421,9 @@ def _history_length(messages: Sequence[Message]) -> int:
     if messages and is_paused(messages[-1]):
         end = next((index + 1 for index in range(end - 1, -1, -1) if messages[index].role in _EVENT_ROLES), 0)
     if not end or messages[end - 1].role not in _EVENT_ROLES:
-        last = f"ends with a message of role '{messages[-1].role}'" if messages else "has no messages to answer"
+        last = "has no messages to answer"
+        if messages:
+            last = f"ends with a message of role '{messages[-1].role}'"
         raise BadEvent(f"list {last} (end it with the user's message, or with results of tool calls)")
     return next((index + 1 for index in range(end - 1, -1, -1) if messages[index].role not in _EVENT_ROLES), 0)
 

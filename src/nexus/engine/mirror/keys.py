@@ -83,7 +83,8 @@ class KeyChain:
     def copy(self) -> KeyChain:
         """Return a chain with the same messages, to continue it without changing this one."""
         other = KeyChain(self._root)
-        other._chain, other.count = self._chain, self.count
+        other._chain = self._chain
+        other.count = self.count
         other._places = dict(self._places)
         return other
 
@@ -138,7 +139,9 @@ def content_hash(message: Message, places: dict[str, int]) -> bytes:
 
 
 def _block(block: Text | Image) -> str:
-    return block.text.strip() if isinstance(block, Text) else _image(block)
+    if isinstance(block, Text):
+        return block.text.strip()
+    return _image(block)
 
 
 def _image(image: Image) -> str:

@@ -23,7 +23,8 @@ from nexus.workspace.attachments import with_image_sizes
 LISTS = 64
 """Lists that are remembered, of any size; the least recently used goes first."""
 
-MAX_LISTS, MAX_MESSAGES = 1_024, 20_000
+MAX_LISTS = 1_024
+MAX_MESSAGES = 20_000
 """Lists that are remembered while their messages are no more than this: a server has many lists, most of them short."""
 
 
@@ -80,9 +81,12 @@ class ReadList:
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
         duplicate = ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form)
-        duplicate.system, duplicate.system_texts = [*self.system], [*self.system_texts]
+        duplicate.system = [*self.system]
+        duplicate.system_texts = [*self.system_texts]
         duplicate.names = [*self.names]
-        duplicate.messages, duplicate.keys, duplicate.firsts = [*self.messages], [*self.keys], [*self.firsts]
+        duplicate.messages = [*self.messages]
+        duplicate.keys = [*self.keys]
+        duplicate.firsts = [*self.firsts]
         return duplicate
 
 
@@ -172,6 +176,8 @@ def messages_of_items(firsts: Sequence[int], items: Sequence[int]) -> tuple[int,
     order = sorted(range(len(firsts)), key=firsts.__getitem__)
     starts = [firsts[index] for index in order]
     for item in items:
-        start = starts[bisect_right(starts, item) - 1] if starts and item >= starts[0] else -1
+        start = -1
+        if starts and item >= starts[0]:
+            start = starts[bisect_right(starts, item) - 1]
         indexes.update(order[bisect_left(starts, start) : bisect_right(starts, start)])
     return tuple(sorted(indexes))

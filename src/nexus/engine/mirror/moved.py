@@ -92,7 +92,8 @@ class MovedLists:
 def _is_moved(stored: Sequence[Message], new: Sequence[Message], hashes: Sequence[bytes]) -> bool:
     """Return True if a list has the newest stored reply and repeats one of the messages that are missing before it."""
     stored_hashes = [content_hash(message, {}) for message in stored]
-    same, lines = set(stored_hashes), set(map(_first_line, stored))
+    same = set(stored_hashes)
+    lines = set(map(_first_line, stored))
     others: list[Message] = []
     missing: list[int] = []
     index = 0
@@ -134,8 +135,12 @@ def _is_sent_again(stored: Sequence[Message], number: int, new: Sequence[Message
 
 def _answer_text(messages: Sequence[Message], number: int) -> str:
     """Return the text of the answer that follows a message; empty if none does."""
-    follows = messages[number + 1] if number + 1 < len(messages) else None
-    return follows.text().strip() if follows is not None and follows.role == "assistant" else ""
+    follows = None
+    if number + 1 < len(messages):
+        follows = messages[number + 1]
+    if follows is not None and follows.role == "assistant":
+        return follows.text().strip()
+    return ""
 
 
 def _first_line(message: Message) -> tuple[str, str]:

@@ -8,7 +8,8 @@ from threading import Lock
 from nexus.engine.mirror.keys import KeyChain
 from nexus.ledger.store import LedgerStore
 
-MAX_THREADS, MAX_MESSAGES = 1_024, 500_000
+MAX_THREADS = 1_024
+MAX_MESSAGES = 500_000
 """Threads whose chains are remembered, while these have no more messages; the least recently used goes first."""
 
 POSITIONS = 4

@@ -46,7 +46,11 @@ class Place(Struct, frozen=True):
     @property
     def action(self) -> Action:
         """`append`, `fork` or `new`."""
-        return "append" if self.session else "fork" if self.thread else "new"
+        if self.session:
+            return "append"
+        if self.thread:
+            return "fork"
+        return "new"
 
 
 NOWHERE = Place(0, 0, "", 0)
@@ -66,7 +70,8 @@ class Finder:
 
     def find(self, root: bytes, keys: Sequence[MessageKeys]) -> Place:
         """Return the place behind the longest beginning of which every message is stored."""
-        low, high = 0, len(keys)
+        low = 0
+        high = len(keys)
         while high > low and high > len(keys) - NEAR:
             if holders := self.holders(root, keys[high - 1].chain):
                 return self._place(holders, high)
@@ -117,7 +122,8 @@ class Finder:
         A client may have the same calls under other ids. Then the first result names these too, for the model sees the
         client's. Where the client has none, its results have the ids of the stored calls.
         """
-        count, start = place.stored_count, min(place.stored_count, history_length)
+        count = place.stored_count
+        start = min(place.stored_count, history_length)
         answered = {result.call_id for message in messages[start:] for result in message.results()}
         if not answered:
             return messages
@@ -154,7 +160,8 @@ class Finder:
 
     def _place(self, holders: Sequence[tuple[int, int]], count: int) -> Place:
         """Return the best place: at the end of a session, else in a session's past, else on an abandoned path."""
-        best, best_rank = NOWHERE, -1
+        best = NOWHERE
+        best_rank = -1
         for thread, seq in holders:
             base, is_end = self._end(thread, seq)
             label = self.label_of(thread)
@@ -167,7 +174,8 @@ class Finder:
     def _end(self, thread: int, seq: int) -> tuple[int, bool]:
         """Return the newest entry that belongs to a message's, and True if no other message follows on the thread."""
         head = self._store.thread(thread).head_seq
-        base, marks_only = seq, True
+        base = seq
+        marks_only = True
         for entry in self._store.entries(thread, seq, head):
             if entry.rows or entry.kind == "lost":
                 return base, False

@@ -36,7 +36,10 @@ class ListForm(Struct, frozen=True):
 
     def is_for(self, provider_format: ProviderFormat) -> bool:
         """Return True if the list is in a format of the model's provider, or in one that the caller named."""
-        formats = ("openai", "responses") if provider_format == "openai" else (provider_format,)
+        if provider_format == "openai":
+            formats = ("openai", "responses")
+        else:
+            formats = (provider_format,)
         return self.is_given or self.format in formats
 
 
@@ -56,7 +59,8 @@ def is_unchanged(
         system: The system prompt that came with the list.
         tools: The definitions of its tools.
     """
-    mirrored, provenance = ctx.mirrored, ctx.provenance
+    mirrored = ctx.mirrored
+    provenance = ctx.provenance
     if not form.is_sent_as_received or mirrored is None or mirrored.restored_count:
         return False
     if not form.is_for(ctx.accounting.model_info.provider_format):

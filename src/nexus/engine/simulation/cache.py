@@ -74,7 +74,9 @@ class PolicyResult(Struct, frozen=True):
     @property
     def mean_prompt(self) -> int:
         """Tokens of an average prompt, rounded down; 0 without calls."""
-        return self.totals.prompt // self.totals.calls if self.totals.calls else 0
+        if self.totals.calls:
+            return self.totals.prompt // self.totals.calls
+        return 0
 
 
 class Simulation(Struct, frozen=True):
@@ -163,7 +165,8 @@ def simulate_session(
     segmenter.add_images(row.message for entry in entries for row in entry.rows)
     with closing(Replay(nx, recorded, model, budget=budget, tools=tools, profile=profile)) as replay:
         growth = _send_calls(replay, segmenter, recorded, runs, interval_ms, progress)
-        least_kept = replay.available * LEAST_KEPT_PERCENT // 100 if least_kept is None else least_kept
+        if least_kept is None:
+            least_kept = replay.available * LEAST_KEPT_PERCENT // 100
         cycle = replay.cut_cycle(growth, least_kept)
         return Simulation(
             session=session,
@@ -200,8 +203,10 @@ def _send_calls(
             calls_by_body = {id(body): segmenter.call(body, at_ms, output) for body in sent_bodies.values()}
             calls = {name: calls_by_body[id(body)] for name, body in sent_bodies.items()}
             total = calls["nothing"].tokens
-            added, last = total - last, total
-            first, count = first or total, count + 1
+            added = total - last
+            last = total
+            first = first or total
+            count = count + 1
             for name, run in runs.items():
                 run.send(calls.get(name), added)
         if progress:
@@ -210,9 +215,11 @@ def _send_calls(
 
 
 def _result(name: str, run: _PolicyRun, model: Model, *, hour: bool) -> PolicyResult:
-    totals, breaks = sum_outcomes(run.outcomes), Breaks()
+    totals = sum_outcomes(run.outcomes)
+    breaks = Breaks()
     if run.breaks:
-        rewritten, dropped = run.rewritten // run.breaks, run.dropped // run.breaks
+        rewritten = run.rewritten // run.breaks
+        dropped = run.dropped // run.breaks
         dollars = price_of_break(rewritten, model, prompt_tokens=totals.prompt // len(run.outcomes), hour=hour)
         paid_back = break_even(rewritten, dropped, run.cache.rule.rates).calls
         breaks = Breaks(run.breaks, rewritten, dropped, dollars, paid_back)
@@ -224,7 +231,8 @@ class Segmenter:
     """Splits the bodies of one model's calls into segments, with a cache of blocks."""
 
     def __init__(self, model: Model, counter: TokenCounter) -> None:
-        self._model, self._counter = model, counter
+        self._model = model
+        self._counter = counter
         self._price = image_price(model, model.token_factor)
         self._segments: dict[bytes, tuple[CacheSegment, ...]] = {}
         self._names: dict[bytes, str] = {}
@@ -269,7 +277,9 @@ class Segmenter:
         parts = [text[at : at + SEGMENT_CHARS].encode() for at in range(0, len(text), SEGMENT_CHARS)]
         if self._model.provider_format == "anthropic" or images:
             parts = [key]  # blocks with different images may have the same text, so such a block stays one segment
-        total, length, counted = sum(map(len, parts)), 0, 0
+        total = sum(map(len, parts))
+        length = 0
+        counted = 0
         segments: list[CacheSegment] = []
         for part in parts:
             length += len(part)
@@ -284,12 +294,17 @@ def _blocks(body: dict[str, Any], wire: ProviderFormat) -> Iterator[tuple[str, A
     """Yield the body's blocks in the order in which the provider reads them, each with the text that frames it."""
     if wire == "gemini":
         config: dict[str, Any] = body.get("config", {})
-        tools, system = config.get("tools", ()), config.get("system_instruction")
+        tools = config.get("tools", ())
+        system = config.get("system_instruction")
     else:
-        tools, system = body.get("tools", ()), body.get("system")
+        tools = body.get("tools", ())
+        system = body.get("system")
     yield from (("", tool) for tool in tools)
     if system is not None:
-        blocks = cast("list[Any]", system) if isinstance(system, list) else [system]
+        if isinstance(system, list):
+            blocks = cast("list[Any]", system)
+        else:
+            blocks = [system]
         yield from (("", block) for block in blocks)
     if wire == "openai":
         yield from (("", message) for message in body["messages"])

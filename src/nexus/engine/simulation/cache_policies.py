@@ -81,7 +81,10 @@ def recorded_session(entries: Iterable[Entry]) -> RecordedSession:
                     first -= 1
                 event = tuple(pending[first:])
                 is_batch = event[0].role == "tool"
-                point = Event(results=event) if is_batch else Event(content=event[0].parts, received=event[0].received)
+                if is_batch:
+                    point = Event(results=event)
+                else:
+                    point = Event(content=event[0].parts, received=event[0].received)
                 points.append(CallPoint(tuple(pending[:first]), point, (message,), event[-1].at_ms))
                 pending = []
             elif points:
@@ -106,12 +109,15 @@ def times_of(points: Sequence[CallPoint], interval_ms: int) -> list[int]:
 
 def _without(kind: type[Note | Thinking], message: Message) -> Message:
     parts = tuple(part for part in message.parts if not isinstance(part, kind))
-    return message if len(parts) == len(message.parts) else with_parts(message, parts)
+    if len(parts) == len(message.parts):
+        return message
+    return with_parts(message, parts)
 
 
 def sliding_window(groups: Sequence[int], available: int) -> list[int]:
     """Drop the oldest groups until the rest fits, for each call again."""
-    first, used = len(groups), 0
+    first = len(groups)
+    used = 0
     while first and used + groups[first - 1] <= available:
         first -= 1
         used += groups[first]
@@ -164,12 +170,15 @@ class Replay:
         tools: Sequence[dict[str, Any]] = (),
         profile: str = "layered",
     ) -> None:
-        self.model, self.available = model, compute_budget(model, available_tokens=budget).available
-        self._tools, self._profile = tuple(tools), profile
+        self.model = model
+        self.available = compute_budget(model, available_tokens=budget).available
+        self._tools = tuple(tools)
+        self._profile = profile
         self._sizes: dict[Message, int] = {}
         self._groups = _Groups([], [], 0, 0)
         # One engine never truncates: its contexts are the material of the other policies.
-        self._unlimited, self._limited = _empty_copy(nx, model), _empty_copy(nx, model)
+        self._unlimited = _empty_copy(nx, model)
+        self._limited = _empty_copy(nx, model)
         for engine in (self._unlimited, self._limited):
             _append(engine, session.instructions)
 
@@ -188,7 +197,8 @@ class Replay:
         if unlimited is None:
             return None
         # A group is a message, or an assistant's calls with their results.
-        used, history = unlimited.token_budget.used, [*unlimited.history]
+        used = unlimited.token_budget.used
+        history = [*unlimited.history]
         starts = [at for at, message in enumerate(history) if message.role != "tool" or at == 0]
         ends = [*starts[1:], *([len(history)] if history else [])]
         members = [history[first:end] for first, end in zip(starts, ends, strict=True)]
@@ -230,7 +240,9 @@ class Replay:
         """Return the body with the chosen groups; `full_body` itself if all are chosen."""
         available = self.available - groups.fixed - groups.event
         # Results belong to their calls: the group that the event answers is sent with it.
-        answered = 1 if groups.sizes and ctx.current[0].role == "tool" else 0
+        answered = 0
+        if groups.sizes and ctx.current[0].role == "tool":
+            answered = 1
         free = len(groups.sizes) - answered
         available -= sum(groups.sizes[free:])
         if available < 0 and choose is not keep_all:
@@ -244,12 +256,16 @@ class Replay:
 
     def _model_tokens(self, messages: Sequence[Message]) -> int:
         """Return the messages' tokens in the model's provider format, rounded up; base tokens are cached."""
-        model, base = self.model, 0
+        model = self.model
+        base = 0
         for message in messages:
             if message not in self._sizes:
                 # Thinking goes back only to the model that wrote it, and only in Anthropic's format.
                 sends_thinking = model.provider_format == "anthropic" and same_model(message.model, model.name)
-                shown = message if sends_thinking else _without(Thinking, message)
+                if sends_thinking:
+                    shown = message
+                else:
+                    shown = _without(Thinking, message)
                 size = message_tokens(shown, self._unlimited.counter)
                 self._sizes[message] = size.on(model.provider_format) + size.optional
             base += self._sizes[message]

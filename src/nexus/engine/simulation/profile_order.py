@@ -117,7 +117,8 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
     """Yield each source with its lines of the token breakdown, found by its blocks' source and name."""
     request = ctx.provenance.request
     assert request is not None, "a context that was just assembled has its request"
-    profile, sources = resolved.profile, nx.profiles.sources(resolved)
+    profile = resolved.profile
+    sources = nx.profiles.sources(resolved)
     at_ms = request.event.at_ms or nx.clock_ms()
     context = SourceContext(request, nx.workspace_context, at_ms, str(nx.settings.timezone), nx.replay_deps.survey())
     event = replace(request.event, content=(Text("(a later message)"),), id="later")
@@ -192,12 +193,19 @@ def _finding(
 ) -> OrderFinding:
     price = price_of_break(tokens, ctx.accounting.model_info, prompt_tokens=ctx.token_budget.used.total)
     level: Level = "warning" if changes == "turn" else "note"
-    frequency = "in each call" if level == "warning" else "whenever one of them changes"
-    cost = "" if price is None else f", which costs {price:.6f} USD ({ctx.model})"
+    frequency = "whenever one of them changes"
+    if level == "warning":
+        frequency = "in each call"
+    if price is None:
+        cost = ""
+    else:
+        cost = f", which costs {price:.6f} USD ({ctx.model})"
     uncached = f"{tokens:,} tokens cannot be read from the provider's cache {frequency}{cost}"
     change, are, them = _number(sources)
     in_system = any(source in profile.system for source in sources)
-    position = "in the system slot before" if in_system else "before"
+    position = "before"
+    if in_system:
+        position = "in the system slot before"
     text = f"{_enumeration(sources)} {change} {WHEN[changes]} and {are} {position} {_enumeration(before)}: {uncached}"
     if level == "warning" and in_system:
         text = f"{text} (list {them} in `current`)"
@@ -206,7 +214,9 @@ def _finding(
 
 
 def _number(sources: Sequence[str]) -> tuple[str, str, str]:
-    return ("change", "are", "them") if len(sources) > 1 else ("changes", "is", "it")
+    if len(sources) > 1:
+        return ("change", "are", "them")
+    return ("changes", "is", "it")
 
 
 def _enumeration(names: Sequence[str]) -> str:

@@ -60,7 +60,8 @@ def check(records: Iterable[Record]) -> Iterator[Damage]:
 
     After a damaged entry the check continues from the stored chain value, so each damage is reported once.
     """
-    number, stream = 0, iter(records)
+    number = 0
+    stream = iter(records)
     header = next(stream, None)
     if not isinstance(header, Header):
         yield Damage("ledger", "the ledger's header", "is missing", "everything", number=1)
@@ -81,9 +82,11 @@ class _Audit:
     """The state of one pass."""
 
     def __init__(self, tenant: str) -> None:
-        self._tenant, self._rank = tenant, 0
+        self._tenant = tenant
+        self._rank = 0
         self._blobs: set[str] = set()
-        self._last_blob, self._last_event = "", 0
+        self._last_blob = ""
+        self._last_event = 0
         self._last_document = ("", "")
         threads = self._threads = ThreadAudit(tenant, self._blobs)
         labels = self._labels = LabelAudit(tenant, threads)
@@ -130,7 +133,9 @@ class _Audit:
         self._blobs.add(record.sha256)
 
     def _event(self, record: EventRecord) -> Iterator[Damage]:
-        wrong = "is not in its place" if record.number <= self._last_event else ""
+        wrong = ""
+        if record.number <= self._last_event:
+            wrong = "is not in its place"
         if not wrong and not chain.is_event_intact(self._tenant, record):
             wrong = "does not match its hash"
         if not wrong and record.state not in EVENT_STATES:
@@ -140,7 +145,9 @@ class _Audit:
         self._last_event = record.number
 
     def _document(self, record: DocumentRecord) -> Iterator[Damage]:
-        wrong = "is not in its place" if (record.kind, record.name) <= self._last_document else ""
+        wrong = ""
+        if (record.kind, record.name) <= self._last_document:
+            wrong = "is not in its place"
         if not wrong and chain.document_hash(self._tenant, record) != record.hash:
             wrong = "does not match its hash"
         if not wrong and not _is_object(record.body):
@@ -207,7 +214,8 @@ class LabelAudit:
     """Check of pointer updates, then aliases, then calibrations, and at the end of all references."""
 
     def __init__(self, tenant: str, threads: ThreadAudit) -> None:
-        self._tenant, self._threads = tenant, threads
+        self._tenant = tenant
+        self._threads = threads
         self._labels: dict[str, _Label] = {}
         self._names: dict[str, _Name] = {}
         self._pointed: set[int] = set()
@@ -227,7 +235,9 @@ class LabelAudit:
         if wrong:
             place = f"move {record.number} of session {decode_text(record.label)!r}"
             yield Damage("move", place, wrong, "where the session points, and what is known of it", record.thread)
-        label.number, label.hash, label.thread = record.number, record.hash, record.thread
+        label.number = record.number
+        label.hash = record.hash
+        label.thread = record.thread
         if record.thread is not None:
             self._pointed.add(record.thread)
 
@@ -237,7 +247,8 @@ class LabelAudit:
             facts = from_json(record.facts, _facts)
         except UNREADABLE as error:
             return f"cannot be read ({error})"
-        label.parent, label.parent_turn = encode_text(facts.parent_session), facts.parent_turn
+        label.parent = encode_text(facts.parent_session)
+        label.parent_turn = facts.parent_turn
         if record.thread is None:
             return ""
         if self._threads.erased(record.thread) is None:
@@ -256,7 +267,9 @@ class LabelAudit:
             wrong = "does not match its hash"
         if wrong:
             yield Damage("alias", f"change {record.number} of alias {decode_text(record.name)!r}", wrong, "the alias")
-        name.number, name.hash, name.target = record.number, record.hash, record.target
+        name.number = record.number
+        name.hash = record.hash
+        name.target = record.target
 
     def calibration(self, record: CalibrationRecord) -> Iterator[Damage]:
         """Check the next calibration of a model."""
@@ -327,7 +340,8 @@ class LabelAudit:
 
 def _in_circles(follow: dict[str, str]) -> list[str]:
     """Return one name of each circle. `follow` maps names to their targets."""
-    remaining, members = dict(follow), list[str]()
+    remaining = dict(follow)
+    members = list[str]()
     while remaining:
         name, target = remaining.popitem()
         visited = {name}

@@ -69,7 +69,8 @@ class _ThreadState:
     """A thread, and of each of its entries that came so far its 13 bytes."""
 
     def __init__(self, row: ThreadRecord, parent: _ThreadState | None) -> None:
-        self.row, self.parent = row, parent
+        self.row = row
+        self.parent = parent
         self.last = row.root_hash
         self.turn = parent.turn if parent else 0
         self.digests = array("Q")
@@ -99,7 +100,9 @@ class _ThreadState:
         """Record an entry and any gap before it."""
         for _ in range(record.seq - self.end - 1):
             self._append(0, _MISSING, 0)
-        kind = _KINDS.index(record.kind) if record.kind in _KINDS else _LOST_KIND
+        kind = _LOST_KIND
+        if record.kind in _KINDS:
+            kind = _KINDS.index(record.kind)
         self._append(_short(record.hash), kind, len(record.messages))
         self.last, self.turn = record.hash, max(self.turn, record.turn)
 
@@ -113,7 +116,8 @@ class ThreadAudit:
     """Check of threads in the order of a dump. `blobs` are the hashes of the images that are there."""
 
     def __init__(self, tenant: str, blobs: Collection[str]) -> None:
-        self._tenant, self._blobs = tenant, blobs
+        self._tenant = tenant
+        self._blobs = blobs
         self._threads: dict[int, _ThreadState] = {}
         self._now: _ThreadState | None = None
         self._last_id = 0
@@ -145,7 +149,9 @@ class ThreadAudit:
         yield from self.finish()
         if row.id <= self._last_id:
             yield Damage("thread", f"thread {row.id}", "is not in its place", "the order of the dump", row.id)
-        parent = self._threads.get(row.parent) if row.parent is not None else None
+        parent = None
+        if row.parent is not None:
+            parent = self._threads.get(row.parent)
         wrong = self._wrong_start(row, parent)
         if wrong:
             yield Damage("thread", f"thread {row.id}", wrong, "what it shares with its parent", row.id)
@@ -159,13 +165,19 @@ class ThreadAudit:
         """Return the fault of a thread's starting point, or an empty string."""
         if row.parent is None:
             right = row.fork_seq == 0 and row.root_hash == chain.root_hash(self._tenant, row.id)
-            return "" if right else "does not begin with the chain value of its number"
+            if right:
+                return ""
+            return "does not begin with the chain value of its number"
         if parent is None:
             return f"continues thread {row.parent}, which is not there"
         if parent.row.erased:
-            return "" if row.erased else f"continues thread {row.parent}, which was deleted for good"
+            if row.erased:
+                return ""
+            return f"continues thread {row.parent}, which was deleted for good"
         state, index = parent.owner(row.fork_seq)
-        there = state.digests[index] if 0 <= index < len(state.digests) else None
+        there = None
+        if 0 <= index < len(state.digests):
+            there = state.digests[index]
         if index == -1:
             there = _short(state.row.root_hash)
         if there == _short(row.root_hash):
@@ -174,22 +186,29 @@ class ThreadAudit:
 
     def finish(self) -> Iterator[Damage]:
         """Check the end of a thread against the newest entry that its row names."""
-        state, self._now = self._now, None
+        state = self._now
+        self._now = None
         if state is None or (state.end, state.last) == (state.row.head_seq, state.row.head_hash):
             return
-        head, end = state.row.head_seq, state.end
+        head = state.row.head_seq
+        end = state.end
         if end < head:
             what = f"ends with entry {end}, but its newest one is entry {head}"
-            loss = f"entries {end + 1} to {head}" if end + 1 < head else f"entry {head}"
+            if end + 1 < head:
+                loss = f"entries {end + 1} to {head}"
+            else:
+                loss = f"entry {head}"
         else:
-            what, loss = "does not name its newest entry", "the certainty that nothing is missing at its end"
+            what = "does not name its newest entry"
+            loss = "the certainty that nothing is missing at its end"
         yield Damage("thread", f"thread {state.row.id}", what, loss, state.row.id, end)
 
     # entries -----------------------------------------------------------------------------------------------------
 
     def entry(self, record: EntryRecord) -> Iterator[Damage]:
         """Check the next entry of the current thread."""
-        state, place = self._now, f"entry {record.seq} of thread {record.thread}"
+        state = self._now
+        place = f"entry {record.seq} of thread {record.thread}"
         placed = state is not None and state.row.id == record.thread and not state.row.erased and not self._key[0]
         if state is None or not placed or record.seq <= state.end:
             yield _entry(record, "is not in its place", "the order of the dump")
@@ -200,7 +219,10 @@ class ThreadAudit:
             yield _entry(record, f"has an impossible number after entry {state.end}", _content_lost(record))
             return
         if missing:
-            gap = f"entry {state.end + 1}" if missing == 1 else f"entries {state.end + 1} to {record.seq - 1}"
+            if missing == 1:
+                gap = f"entry {state.end + 1}"
+            else:
+                gap = f"entries {state.end + 1} to {record.seq - 1}"
             place = f"{gap} of thread {record.thread}"
             what = "is missing" if missing == 1 else "are missing"
             loss = f"{gap}, and whether entry {record.seq} is sound"
@@ -257,8 +279,10 @@ class ThreadAudit:
         state = self._placed(record.thread, ("decision", record.view, record.number))
         if state is None or record.number <= number:
             wrong = "is not in its place"
+        elif digest != record.hash:
+            wrong = "does not match its hash"
         else:
-            wrong = "does not match its hash" if digest != record.hash else _wrong_cut(record, state)
+            wrong = _wrong_cut(record, state)
         if wrong:
             yield Damage("decision", place, wrong, "what this view left out", record.thread, record.at_seq)
         self._views[record.view] = (record.number, record.hash)
@@ -276,7 +300,9 @@ class ThreadAudit:
         else:
             try:
                 missing = [sha256 for sha256 in inputs_of(record.manifest) if sha256 not in self._blobs]
-                wrong = f"names an input {missing[0][:12]}, which is not there" if missing else ""
+                wrong = ""
+                if missing:
+                    wrong = f"names an input {missing[0][:12]}, which is not there"
             except UNREADABLE as error:
                 wrong = f"cannot be read ({error})"
         if wrong:
@@ -298,7 +324,11 @@ def _entry(record: EntryRecord, what: str, loss: str) -> Damage:
 
 def _content_lost(record: EntryRecord) -> str:
     count = len(record.messages)
-    return f"its {count} messages" if count > 1 else "its message" if count else f"the {record.kind} mark"
+    if count > 1:
+        return f"its {count} messages"
+    if count:
+        return "its message"
+    return f"the {record.kind} mark"
 
 
 def _wrong_mark(record: EntryRecord, state: _ThreadState) -> str:
@@ -306,12 +336,16 @@ def _wrong_mark(record: EntryRecord, state: _ThreadState) -> str:
     if record.kind == "compaction":
         body = from_json(record.body, _compaction)
         fits = all(0 <= seq <= record.seq + 1 for seq in (body.covers_from, body.covers_to, body.first_kept))
-        return "" if fits else "covers or keeps entries that are not there"
+        if fits:
+            return ""
+        return "covers or keeps entries that are not there"
     if record.kind == "undone":
         of = from_json(record.body, _place).of
         there = state.kind(of)
         undoable = there is not None and there[0] in ("compaction", "undone", "lost")
-        return "" if undoable else f"undoes entry {of}, which is no compaction"
+        if undoable:
+            return ""
+        return f"undoes entry {of}, which is no compaction"
     if record.kind in ("pin", "unpin"):
         place = from_json(record.body, _place)
         there = state.kind(place.seq)
@@ -331,7 +365,9 @@ def _wrong_cut(record: DecisionRecord, state: _ThreadState) -> str:
     except UNREADABLE as error:
         return f"cannot be read ({error})"
     same = (cut.number, cut.at_seq) == (record.number, record.at_seq) and cut.view == decode_text(record.view)
-    return "" if same else "has another view, number or place than its row"
+    if same:
+        return ""
+    return "has another view, number or place than its row"
 
 
 def _short(digest: bytes) -> int:

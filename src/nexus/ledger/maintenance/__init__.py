@@ -107,7 +107,9 @@ def restore(
         require_sound(half)
         if place.exists():
             half.chmod(place.stat().st_mode & 0o777)
-        previous = _set_aside(place, force=force) if place.exists() else None
+        previous = None
+        if place.exists():
+            previous = _set_aside(place, force=force)
     return RestoreReport(str(target), version, str(previous or ""))
 
 
@@ -202,7 +204,8 @@ def _set_aside(place: Path, *, force: bool) -> Path:
 
 def _free_path(place: Path, end: str) -> Path:
     """Return an unused path next to `place` whose name ends with `end`."""
-    candidate, number = place.with_name(place.name + end), 1
+    candidate = place.with_name(place.name + end)
+    number = 1
     while candidate.exists():
         number += 1
         candidate = place.with_name(f"{place.name}{end}.{number}")

@@ -86,18 +86,26 @@ def _not_a_file(file: Path) -> str:
     try:
         mode = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return f"is a link to {file.readlink()}, which is not there" if file.is_symlink() else "is not there"
+        if file.is_symlink():
+            return f"is a link to {file.readlink()}, which is not there"
+        return "is not there"
     except OSError as error:
         return f"cannot be looked at: {error.strerror or error}"
     if stat.S_ISREG(mode):
         return ""
-    return "is a folder" if stat.S_ISDIR(mode) else "is no regular file"
+    if stat.S_ISDIR(mode):
+        return "is a folder"
+    return "is no regular file"
 
 
 def worst_level(findings: list[DoctorFinding]) -> Literal["ok", "warn", "bad"]:
     """Return the most severe level among findings."""
     levels = {finding.level for finding in findings}
-    return "bad" if "bad" in levels else "warn" if "warn" in levels else "ok"
+    if "bad" in levels:
+        return "bad"
+    if "warn" in levels:
+        return "warn"
+    return "ok"
 
 
 def mount_of(path: str, mounts: str) -> Mount | None:
@@ -105,7 +113,8 @@ def mount_of(path: str, mounts: str) -> Mount | None:
     mount: Mount | None = None
     for line in mounts.splitlines():
         fields_before, _, right = line.partition(" - ")
-        fields, kinds = fields_before.split(), right.split()
+        fields = fields_before.split()
+        kinds = right.split()
         if len(fields) < 6 or not kinds:
             continue
         first, *parts = fields[4].split("\\")  # the kernel writes octal escapes for spaces and the like
@@ -182,7 +191,8 @@ def _permissions(file: Path) -> DoctorFinding:
             return DoctorFinding("bad", "permissions", what, f"chown or chmod {place}")
     if os.name != "posix":
         return DoctorFinding("ok", "permissions", "the ledger and its folder can be written")
-    file_stat, folder_mode = file.stat(), folder.stat().st_mode
+    file_stat = file.stat()
+    folder_mode = folder.stat().st_mode
     if file_stat.st_uid != os.geteuid():
         what = f"the ledger belongs to user {file_stat.st_uid}, and this is user {os.geteuid()}"
         do = "its log may end up with another owner: run as the ledger's owner"
@@ -199,7 +209,8 @@ def _permissions(file: Path) -> DoctorFinding:
 
 def _space(file: Path) -> DoctorFinding:
     free = shutil.disk_usage(file.resolve().parent).free
-    size, log = file.stat().st_size, _size_of(file, "-wal")
+    size = file.stat().st_size
+    log = _size_of(file, "-wal")
     what = f"{free:,} bytes are free; the ledger has {size:,}, its log {log:,}"
     if free < max(LEAST_FREE, log):
         do = "make room: without it nothing can be appended, and the log not folded in"
@@ -235,7 +246,8 @@ def _companions(file: Path) -> Iterator[DoctorFinding]:
         yield DoctorFinding("ok", "journal", "none is left")
     parts = leftovers(file.resolve().parent)
     if parts:
-        size, names = sum(part.stat().st_size for part in parts), ", ".join(part.name for part in parts)
+        size = sum(part.stat().st_size for part in parts)
+        names = ", ".join(part.name for part in parts)
         what = f"interrupted backups or restores left {names}: {size:,} bytes with conversations"
         yield DoctorFinding("warn", "copies", what, "the next backup, restore or erasure here deletes them")
     else:
@@ -245,7 +257,9 @@ def _companions(file: Path) -> Iterator[DoctorFinding]:
 def _size_of(file: Path, end: str) -> int:
     real = file.resolve()
     companion = real.with_name(real.name + end)
-    return companion.stat().st_size if companion.exists() else 0
+    if companion.exists():
+        return companion.stat().st_size
+    return 0
 
 
 _SAVE = "`nexus ledger restore` brings a backup back, `nexus ledger repair` saves what is whole"

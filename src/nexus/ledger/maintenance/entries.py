@@ -46,7 +46,8 @@ class Proofs:
     """
 
     def __init__(self, tenant: str, rows: Rows) -> None:
-        self._tenant, self._rows = tenant, rows
+        self._tenant = tenant
+        self._rows = rows
         self.hints: dict[tuple[int, int], set[bytes]] = defaultdict(set)
         self.reach: dict[int, int] = defaultdict(int)
         self._sure: dict[tuple[int, int], bytes] = {}
@@ -81,8 +82,11 @@ class Entries:
     """Salvage of the entries of one thread after the other. Losses are added to `damages`."""
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
-        self._tenant, self._ledger_rows, self._rows = tenant, ledger_rows, rows
-        self._proofs, self.damages = proofs, damages
+        self._tenant = tenant
+        self._ledger_rows = ledger_rows
+        self._rows = rows
+        self._proofs = proofs
+        self.damages = damages
         self.shown: dict[str, Where | None] = {}
         """The images that entries show, each with where its data stands whole; None for one that is lost."""
         self._variants: dict[int, list[EntryRecord]] = {}
@@ -109,7 +113,9 @@ class Entries:
         before: bytes | None = row.root_hash
         for seq in itertools.count(row.fork_seq + 1):
             self._variants.pop(seq - 2, None)
-            record = self.matching(row.id, seq, before) if before is not None else None
+            record = None
+            if before is not None:
+                record = self.matching(row.id, seq, before)
             if record is None and before is not None:
                 # An entry that an earlier repair left as lost keeps its value.
                 lost_records = (r for r in self.candidates(row.id, seq) if r.kind == "lost" and not r.messages)
@@ -124,7 +130,8 @@ class Entries:
             record = self._servable(record or self._repaired(row, seq, before, turn, at_ms))
             records.append(replace(record, keys=self._keys(record)))
             before = None if record.hash == UNKNOWN else record.hash
-            turn, at_ms = record.turn, record.at_ms
+            turn = record.turn
+            at_ms = record.at_ms
         unproven = [seq for seq in self._seqs if seq > row.fork_seq + len(records)]
         if unproven:
             what = "stands behind the newest entry that anything proves"
@@ -176,7 +183,12 @@ class Entries:
         if row.hash and seq == row.head_seq:
             turns = {max(row.turn, turn)}
         digest = self._lost_value(row, seq, {record.hash for record in candidates}, hints)
-        what = "is missing" if not candidates else "is damaged" if before is not None else "cannot be proven"
+        if not candidates:
+            what = "is missing"
+        elif before is not None:
+            what = "is damaged"
+        else:
+            what = "cannot be proven"
         count = len(candidates[0].messages) if candidates else 0
         loss = f"its {count} messages" if count > 1 else "its content"
         self._report(row.id, seq, what, loss)
@@ -212,12 +224,16 @@ class Entries:
                 decode_parts(row[7], lambda _: b"")
                 wanted += blobs_of(row[7])
             missing = next((sha256 for sha256 in wanted if self.image(sha256) is None), "")
-            what = f"shows image {missing[:12]}, which is lost" if missing else ""
+            what = ""
+            if missing:
+                what = f"shows image {missing[:12]}, which is lost"
         except UNREADABLE as error:
             what = f"cannot be read ({error})"
         if not what:
             return record
-        loss = f"its {len(record.messages)} messages" if len(record.messages) > 1 else "its content"
+        loss = "its content"
+        if len(record.messages) > 1:
+            loss = f"its {len(record.messages)} messages"
         self._report(record.thread, record.seq, what, loss)
         return EntryRecord(record.thread, record.seq, "lost", record.turn, record.at_ms, "{}", record.hash)
 

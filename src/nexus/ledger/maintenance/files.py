@@ -59,7 +59,9 @@ def existing(path: str | Path) -> Path:
     with writing(path):
         if file.is_file():
             return file
-        what = "is not a regular file" if file.exists() else "is not there"
+        what = "is not there"
+        if file.exists():
+            what = "is not a regular file"
     raise UnreadableFile(f"{path} {what} (name a ledger's file)")
 
 

@@ -9,7 +9,8 @@ import struct
 import sys
 from pathlib import Path
 
-LOG_HEADER, FRAME_HEADER = 32, 24
+LOG_HEADER = 32
+FRAME_HEADER = 24
 
 
 def hidden_commits(log: Path, page_bytes: int, valid: int) -> int:
@@ -31,13 +32,15 @@ def hidden_commits(log: Path, page_bytes: int, valid: int) -> int:
         broken = _checksum(order, header[:24], bytes(8)) != header[24:]
         if broken:  # the header says nothing then; SQLite writes in the machine's order
             order = ">" if sys.byteorder == "big" else "<"
-        place, size = max(valid, 0), FRAME_HEADER + page_bytes
+        place = max(valid, 0)
+        size = FRAME_HEADER + page_bytes
         stream.seek(LOG_HEADER + max(place - 1, 0) * size)
         first = stream.read(FRAME_HEADER)
         salts = first[8:16] if broken else header[16:24]
         checksum = first[16:] if place else header[24:]
         stream.seek(LOG_HEADER + place * size)
-        hidden, behind_commit = 0, False
+        hidden = 0
+        behind_commit = False
         while len(frame := stream.read(size)) == size:
             is_of_log = frame[8:16] == salts
             follows = is_of_log and frame[16:24] == _checksum(order, frame[:8] + frame[FRAME_HEADER:], checksum)

@@ -37,7 +37,10 @@ class Names:
     """Saves names, calibrations, queued events and documents. `damages` says what could not be saved."""
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
-        self._tenant, self._ledger_rows, self._rows, self._saved = tenant, ledger_rows, rows, saved
+        self._tenant = tenant
+        self._ledger_rows = ledger_rows
+        self._rows = rows
+        self._saved = saved
         self.damages: list[Damage] = []
         self.pointers: dict[str, int | None] = {}
         self._now = ledger_rows.now[tenant]
@@ -129,7 +132,9 @@ class Names:
 
     def _points_nowhere(self, thread: int | None) -> bool:
         """Return True if a pointer names a lost or erased thread, which older updates may do."""
-        salvaged = self._saved.threads.get(thread) if thread is not None else None
+        salvaged = None
+        if thread is not None:
+            salvaged = self._saved.threads.get(thread)
         return thread is not None and (salvaged is None or salvaged.row.erased)
 
     def _newer_pointer(self, label: str, moves: list[MoveRecord]) -> Pointer | None:
@@ -155,7 +160,9 @@ class Names:
         if moves and (moves[-1].thread, last.status) == (pointer.thread, pointer.status):
             return moves
         facts = replace(last, status=cast("SessionStatus", pointer.status))
-        at_ms = self._at_ms(pointer.thread) if pointer.thread is not None else 0
+        at_ms = 0
+        if pointer.thread is not None:
+            at_ms = self._at_ms(pointer.thread)
         return [*moves, MoveRecord(label, pointer.number, pointer.thread, to_json(facts), REASON, at_ms, b"")]
 
     def _at_ms(self, thread: int) -> int:
@@ -186,7 +193,9 @@ class Names:
 
     def _turns(self, name: str, chosen: dict[str, list[MoveRecord]]) -> int:
         """Return the newest turn of a session, or of what its alias leads to; -1 if there is none."""
-        newest, visited, names = -1, set[str](), [name]
+        newest = -1
+        visited = set[str]()
+        names = [name]
         while names:
             at = names.pop()
             if at in visited:
@@ -226,7 +235,8 @@ class Names:
         pointed = [pointer.number for pointer in self._now.pointers.get(name, ()) if pointer.status == ALIAS]
         for rows in (self._now, self._rows):
             candidates = rows.aliases.get(name, ())
-            before, changes = b"", list[AliasRecord]()
+            before = b""
+            changes = list[AliasRecord]()
             for number in range(1, max([*pointed, *(record.number for record in candidates)]) + 1):
                 right = [
                     r for r in candidates

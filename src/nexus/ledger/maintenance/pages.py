@@ -15,7 +15,10 @@ from typing import BinaryIO, NamedTuple, TypeAlias
 
 Cell: TypeAlias = int | str | bytes | float | None
 
-TABLE_LEAF, TABLE_INTERIOR, INDEX_LEAF, INDEX_INTERIOR = 0x0D, 0x05, 0x0A, 0x02
+TABLE_LEAF = 0x0D
+TABLE_INTERIOR = 0x05
+INDEX_LEAF = 0x0A
+INDEX_INTERIOR = 0x02
 _KINDS = (TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR)
 _SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)
 """Bytes of a value by its serial type, 0 to 9."""
@@ -28,7 +31,8 @@ MAGIC = b"SQLite format 3\0"
 
 MOST_COLUMNS = 64
 CACHED = 64
-FRAME_HEADER, LOG_HEADER = 24, 32
+FRAME_HEADER = 24
+LOG_HEADER = 32
 
 
 class PageRow(NamedTuple):
@@ -54,7 +58,9 @@ class Pages:
         self._file = path.open("rb")
         header = self._file.read(100)
         self.size = _page_size(header)
-        reserved = header[20] if len(header) > 20 and header.startswith(MAGIC) and header[20] < 64 else 0
+        reserved = 0
+        if len(header) > 20 and header.startswith(MAGIC) and header[20] < 64:
+            reserved = header[20]
         self._usable = self.size - reserved
         self.count = max((self._file.seek(0, 2) + self.size - 1) // self.size, 1)
         log = path.with_name(path.name + "-wal")
@@ -99,7 +105,9 @@ class Pages:
 
     def newest(self, page: int) -> int:
         """Return the image that is a page's newest state."""
-        return self._states[page][-1] if page in self._states else page
+        if page in self._states:
+            return self._states[page][-1]
+        return page
 
     def broken(self) -> list[int]:
         """Return the pages that SQLite would not have written.
@@ -155,7 +163,10 @@ class Pages:
 
     def _holds(self, number: int) -> bool:
         """Return True if an image is the newest state of its page, or all newer ones are damaged."""
-        page = number if number <= self.count else self._frames[number - self.count - 1][0]
+        if number <= self.count:
+            page = number
+        else:
+            page = self._frames[number - self.count - 1][0]
         newer = (state for state in reversed(self._states.get(page, ())) if state > number)
         return page <= self._last and not any(self._is_whole(state) for state in newer)
 
@@ -185,7 +196,8 @@ class Pages:
         """Return True if the rows match the page's count and fill it together with its free bytes."""
         count, content = (int.from_bytes(data[at : at + 2], "big") for at in (start + 3, start + 5))
         filled = sum(row.end - row.at for row in rows) + data[start + 7]
-        at, before = int.from_bytes(data[start + 1 : start + 3], "big"), 0
+        at = int.from_bytes(data[start + 1 : start + 3], "big")
+        before = 0
         while before < at < self._usable - 3:
             filled += int.from_bytes(data[at + 2 : at + 4], "big")
             at, before = int.from_bytes(data[at : at + 2], "big"), at
@@ -194,7 +206,10 @@ class Pages:
     def _between(self, data: bytes, start: int, kind: int, rows: list[PageRow]) -> Iterator[PageRow]:
         """Yield the rows at the beginning of what no pointer leads to."""
         content = int.from_bytes(data[start + 5 : start + 7], "big")
-        at = content if start + 8 <= content < self._usable else min(rows)[0]
+        if start + 8 <= content < self._usable:
+            at = content
+        else:
+            at = min(rows)[0]
         for begin, end in [*sorted((row.at, row.end) for row in rows), (self._usable, self._usable)]:
             while at < begin - 4:
                 cell = self._cell(data, at, kind)
@@ -230,7 +245,10 @@ class Pages:
 
     def _local(self, size: int, *, table: bool) -> int:
         """Return the number of a row's bytes that are on its own page."""
-        most_bytes = self._usable - 35 if table else (self._usable - 12) * 64 // 255 - 23
+        if table:
+            most_bytes = self._usable - 35
+        else:
+            most_bytes = (self._usable - 12) * 64 // 255 - 23
         if size <= most_bytes:
             return size
         least_bytes = (self._usable - 12) * 32 // 255 - 23
@@ -266,7 +284,9 @@ def _page_size(header: bytes) -> int:
         return 4_096
     size = int.from_bytes(header[16:18], "big")
     size = 65_536 if size == 1 else size
-    return size if 512 <= size <= 65_536 and size & (size - 1) == 0 else 4_096
+    if 512 <= size <= 65_536 and size & (size - 1) == 0:
+        return size
+    return 4_096
 
 
 def _committed(log: BinaryIO, size: int) -> tuple[list[tuple[int, int]], int]:
@@ -285,7 +305,10 @@ def _committed(log: BinaryIO, size: int) -> tuple[list[tuple[int, int]], int]:
         page, commit = struct.unpack(">II", head[:8])
         headers.append((page, commit, head[8:16], at + FRAME_HEADER))
     salts = {salt for _, _, salt, _ in headers}
-    salt = header[16:24] if header[16:24] in salts or not headers else headers[0][2]
+    if header[16:24] in salts or not headers:
+        salt = header[16:24]
+    else:
+        salt = headers[0][2]
     frames = [(page, commit, at) for page, commit, frame_salt, at in headers if frame_salt == salt]
     last = max((place for place, (_, commit, _) in enumerate(frames) if commit), default=-1)
     return [(page, at) for page, _, at in frames[: last + 1]], frames[last][1] if last >= 0 else 0

@@ -56,7 +56,8 @@ def repair(
     found, LedgerUnusable, LedgerBusy when this process has it open, UnreadableFile when the source does not exist or the
     target exists (unless `force`).
     """
-    path, place = existing(source), Path(target).expanduser()
+    path = existing(source)
+    place = Path(target).expanduser()
     check_target(path, place)
     if any(path.samefile(file) for file, _ in open_ledgers() if Path(file).exists()):
         # Closing a file that was opened beside SQLite takes SQLite's locks of this process away.
@@ -75,7 +76,9 @@ def repair(
             )
         damages = list(_broken(pages))
     for tenant, result in zip(salvaged, saved, strict=True):
-        of = f" of tenant {decode_text(tenant.name)!r}" if len(saved) > 1 else ""
+        of = ""
+        if len(saved) > 1:
+            of = f" of tenant {decode_text(tenant.name)!r}"
         damages += [replace(damage, place=f"{damage.place}{of}") for damage in result.damages]
     return RepairResult(
         str(target),
@@ -135,7 +138,8 @@ class _Tenant:
         for record in self._threads.records():
             if isinstance(record, ThreadRecord) and thread is not None:
                 yield from self._views.of(thread)
-            thread = record.id if isinstance(record, ThreadRecord) else thread
+            if isinstance(record, ThreadRecord):
+                thread = record.id
             yield record
         if thread is not None:
             yield from self._views.of(thread)
@@ -148,7 +152,8 @@ class _Tenant:
 
     def _session(self, label: str, thread: int) -> SavedSession:
         entries = messages = lost_entries = 0
-        salvaged, high = self._threads.threads.get(thread), 1 << 62
+        salvaged = self._threads.threads.get(thread)
+        high = 1 << 62
         while salvaged is not None:
             counts = salvaged.counts[: max(high - salvaged.row.fork_seq, 0)]
             lost_below = sum(1 for seq in salvaged.lost_seqs if seq <= high)
@@ -156,5 +161,8 @@ class _Tenant:
             messages += sum(counts)
             lost_entries += lost_below
             high = min(high, salvaged.row.fork_seq)
-            salvaged = self._threads.threads.get(salvaged.row.parent) if salvaged.row.parent is not None else None
+            if salvaged.row.parent is not None:
+                salvaged = self._threads.threads.get(salvaged.row.parent)
+            else:
+                salvaged = None
         return SavedSession(decode_text(self.name), decode_text(label), entries, messages, lost_entries)

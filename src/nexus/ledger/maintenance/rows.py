@@ -146,7 +146,8 @@ class LedgerRows:
 
     def _take(self, kind: str, row: list[Any], where: Where, *, holds: bool) -> None:
         """Sort a row in, once, however many images have it."""
-        digest, behind = hash((kind, *row)), kind == "message"
+        digest = hash((kind, *row))
+        behind = kind == "message"
         tenant = str(row[behind])
         if holds and kind in _THREADS:
             self.tenants[tenant].current_threads.add(row[1 + behind])

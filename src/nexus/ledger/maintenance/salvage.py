@@ -35,14 +35,18 @@ class SalvagedThread:
         index = seq - self.row.fork_seq - 1
         if index == -1:
             return self.row.root_hash
-        return self.digests[index] if 0 <= index < len(self.digests) else None
+        if 0 <= index < len(self.digests):
+            return self.digests[index]
+        return None
 
 
 class Salvage:
     """Salvage of a tenant's threads. Losses are added to `damages`."""
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows) -> None:
-        self._tenant, self._ledger_rows, self._rows = tenant, ledger_rows, rows
+        self._tenant = tenant
+        self._ledger_rows = ledger_rows
+        self._rows = rows
         self.threads: dict[int, SalvagedThread] = {}
         self.damages: list[Damage] = []
         self._proofs = Proofs(tenant, rows)
@@ -68,7 +72,9 @@ class Salvage:
                     what = "cannot be joined to anything"
                     self.damages.append(Damage("thread", f"thread {number}", what, loss, number))
                 continue
-            parent = self.threads[row.parent] if row.parent is not None else None
+            parent = None
+            if row.parent is not None:
+                parent = self.threads[row.parent]
             turn = parent.turn if parent else 0
             entries = [] if row.erased else self._entries.walk(row, turn)
             last = entries[-1].hash if entries else row.root_hash
@@ -119,7 +125,9 @@ class Salvage:
         salvaged = self.threads.get(thread)
         while salvaged is not None and seq <= salvaged.row.fork_seq and salvaged.row.parent is not None:
             salvaged = self.threads[salvaged.row.parent]
-        return salvaged.digest(seq) if salvaged is not None else None
+        if salvaged is not None:
+            return salvaged.digest(seq)
+        return None
 
     def _begin(self, number: int) -> ThreadRow | None:
         """Return a thread's row as its parent or its first entry proves it; None without a proof."""
@@ -136,9 +144,13 @@ class Salvage:
             if self._joins(row):
                 if not proven:
                     self._proofs.trust(row)
-                return row if proven else row._replace(erased=row.erased and number not in self._rows.entries)
+                if proven:
+                    return row
+                return row._replace(erased=row.erased and number not in self._rows.entries)
         seqs = self._entries.begin(number)
-        return self._joined(number, seqs[0]) if seqs else self._stub(number)
+        if seqs:
+            return self._joined(number, seqs[0])
+        return self._stub(number)
 
     def _joins(self, row: ThreadRow) -> bool:
         if row.parent is None:
@@ -159,7 +171,9 @@ class Salvage:
     def _stub(self, number: int) -> ThreadRow | None:
         """Return a lost thread that only other rows name."""
         reach = self._proofs.reach.get(number, 0)
-        return self._row(number, None, 0, chain.root_hash(self._tenant, number), 0) if reach else None
+        if reach:
+            return self._row(number, None, 0, chain.root_hash(self._tenant, number), 0)
+        return None
 
     def _row(self, number: int, parent: int | None, fork_seq: int, root: bytes, at_ms: int) -> ThreadRow:
         self.damages.append(Damage("thread", f"the row of thread {number}", "is damaged", "when it began", number))
@@ -173,7 +187,10 @@ class Views:
     """Salvage of views' decisions and manifests. Losses are added to `damages`."""
 
     def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
-        self._tenant, self._ledger_rows, self._rows, self._saved = tenant, ledger_rows, rows, saved
+        self._tenant = tenant
+        self._ledger_rows = ledger_rows
+        self._rows = rows
+        self._saved = saved
         self.damages: list[Damage] = []
 
     def of(self, thread: int) -> Iterator[DecisionRecord | AssemblyRecord]:
@@ -209,7 +226,8 @@ class Views:
 
     def _manifests_of(self, thread: int) -> Iterator[AssemblyRecord]:
         """Yield the manifests that match their hash. Version 1 had none, so its manifests get one."""
-        first, end = self._saved.threads[thread].row.fork_seq + 1, self._saved.end_of(thread)
+        first = self._saved.threads[thread].row.fork_seq + 1
+        end = self._saved.end_of(thread)
         for (view, seq), places in sorted(self._rows.manifests.get(thread, {}).items()):
             records = [self._ledger_rows.manifest(where) for where in places if first <= seq <= end]
             right = [r for r in records if r.hash == chain.assembly_hash(self._tenant, r)]
@@ -220,7 +238,9 @@ class Views:
                 yield (right or old)[0]
             else:
                 place = f"manifest of view {decode_text(view)} at entry {seq} of thread {thread}"
-                what = f"names an input {lacking[0][:12]}, which is lost" if lacking else "does not match its hash"
+                what = "does not match its hash"
+                if lacking:
+                    what = f"names an input {lacking[0][:12]}, which is lost"
                 loss = "what was sent there"
                 self.damages.append(Damage("assembly", place, what, loss, thread, seq))
 
@@ -237,6 +257,10 @@ class Views:
             if salvaged < number and record not in reported:
                 name = "decisions" if record == "decision" else "manifests"
                 place = f"{number - salvaged} of {number} {name} of view {decode_text(view)} on thread {thread}"
-                loss = "what this view left out" if record == "decision" else "what was sent there"
-                what = "is missing" if number == salvaged + 1 else "are missing"
+                loss = "what was sent there"
+                if record == "decision":
+                    loss = "what this view left out"
+                what = "are missing"
+                if number == salvaged + 1:
+                    what = "is missing"
                 self.damages.append(Damage(record, place, what, loss, thread))

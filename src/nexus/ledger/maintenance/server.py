@@ -35,7 +35,9 @@ def verify(url: str, progress: Progress | None = None) -> list[Damage]:
     with closing(open_server_ledger(url, create=False)) as store, store.connection() as db:
         names = tenants(db)
         for tenant in names:
-            of = f" of tenant {decode_text(tenant)!r}" if len(names) > 1 else ""
+            of = ""
+            if len(names) > 1:
+                of = f" of tenant {decode_text(tenant)!r}"
             rows = content_damages(db, tenant, progress)
             damages.extend(replace(damage, place=f"{damage.place}{of}") for damage in rows)
         damages.extend(_structure(db))

@@ -37,7 +37,9 @@ class Usage(Struct, frozen=True):
     @property
     def cached_share(self) -> float:
         """Share of the input that was read from the provider's cache, 0 to 1."""
-        return self.cache_read_tokens / self.input_tokens if self.input_tokens else 0.0
+        if self.input_tokens:
+            return self.cache_read_tokens / self.input_tokens
+        return 0.0
 
 
 class Stats(Struct, frozen=True):
@@ -83,7 +85,9 @@ class Stats(Struct, frozen=True):
     def cached_share(self) -> float:
         """Share of all reported input that was read from caches, 0 to 1."""
         input_tokens = sum(model.input_tokens for model in self.usage)
-        return sum(model.cache_read_tokens for model in self.usage) / input_tokens if input_tokens else 0.0
+        if input_tokens:
+            return sum(model.cache_read_tokens for model in self.usage) / input_tokens
+        return 0.0
 
 
 def stats(path: str | Path, tenant: str = "local") -> Stats:

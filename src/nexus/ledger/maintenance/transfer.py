@@ -36,7 +36,8 @@ class _Pass:
     """One pass over a store's records: counts and hashes them."""
 
     def __init__(self, store: LedgerStore, progress: Progress | None) -> None:
-        self._store, self._progress = store, progress
+        self._store = store
+        self._progress = progress
         self._hash = hashlib.sha256()
         self.counts: Counter[str] = Counter()
 

@@ -90,7 +90,11 @@ def reading_mode(path: str | Path) -> Literal["", "unlocked", "copy"]:
         return ""
     log, shared, journal = (file.with_name(f"{file.name}{end}") for end in COMPANIONS)
     has_log = any(other.exists() and other.stat().st_size for other in (log, journal))
-    return "unlocked" if not has_log else "" if shared.exists() else "copy"
+    if not has_log:
+        return "unlocked"
+    if shared.exists():
+        return ""
+    return "copy"
 
 
 def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
@@ -113,7 +117,9 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
                 what = f"cannot be read ({error.__cause__ or error})"
                 damages.append(Damage("file", "the list of tenants", what, "everything"))
             for tenant in tenant_names:
-                of = f" of tenant {decode_text(tenant)!r}" if len(tenant_names) > 1 else ""
+                of = ""
+                if len(tenant_names) > 1:
+                    of = f" of tenant {decode_text(tenant)!r}"
                 rows = _guarded("the rows", content_damages(db, tenant, progress))
                 damages.extend(replace(damage, place=f"{damage.place}{of}") for damage in rows)
             damages.extend(_guarded("the search index", _lost_messages(db)))
@@ -124,7 +130,9 @@ def require_sound(path: str | Path, progress: Progress | None = None) -> None:
     """Raise LedgerDamaged, with the first damage, unless a ledger is sound."""
     damages = verify(path, progress)
     if damages:
-        more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
+        more = ""
+        if len(damages) > 1:
+            more = f" (and {len(damages) - 1} more)"
         raise LedgerDamaged(f"{path} is damaged: {damages[0]}{more}")
 
 
@@ -179,11 +187,15 @@ def _structure(db: Database) -> Iterator[Damage]:
     for table, parent in sorted(missing):
         yield Damage("file", f"a row of {table}", f"belongs to a row of {parent} that is not there", "this row")
     version = int(db.value("PRAGMA user_version"))
-    stored, ours = _schema(db), _schema_of(version)
+    stored = _schema(db)
+    ours = _schema_of(version)
     for kind, name in sorted({*stored, *ours}):
         if stored.get((kind, name)) != ours.get((kind, name)):
-            what = "is missing" if (kind, name) not in stored else "is changed"
-            what = what if (kind, name) in ours else "was added by another program"
+            what = "is changed"
+            if (kind, name) not in stored:
+                what = "is missing"
+            if (kind, name) not in ours:
+                what = "was added by another program"
             yield Damage("file", f"the {kind} {name}", what, "the certainty that rows are read and written as they are")
     applied = [(number, checksum(script)) for number, script in enumerate(MIGRATIONS[:version], 1)]
     if db.rows("SELECT version, checksum FROM migration ORDER BY version") != applied:
@@ -234,7 +246,8 @@ class Derived:
     """Comparison of derived rows with the records of a tenant's dump."""
 
     def __init__(self, db: Connection, tenant: str) -> None:
-        self._db, self._tenant = db, tenant
+        self._db = db
+        self._tenant = tenant
         self._thread: Thread | None = None
         self._calls: set[tuple[Any, ...]] = set()
         self._uses = set(db.rows("SELECT sha256, thread, seq FROM blob_use WHERE tenant=?", (tenant,)))
@@ -321,7 +334,8 @@ class Derived:
 
     def _finish_thread(self) -> None:
         """Compare the row of the thread that went by with its entries, and its own hash with the row."""
-        thread, self._thread = self._thread, None
+        thread = self._thread
+        self._thread = None
         if thread is None:
             return
         sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
@@ -346,7 +360,8 @@ class Derived:
 
     def _possible_pointers(self, label: str) -> list[tuple[Any, ...]]:
         """Return the pointer rows that a name may have: its newest update or, without a thread, its newest alias."""
-        move, alias = self._moves.get(label), self._aliases.get(label)
+        move = self._moves.get(label)
+        alias = self._aliases.get(label)
         pointers: list[tuple[Any, ...]] = []
         if alias is not None and (move is None or move.thread is None):
             pointers.append((alias.number, None, ALIAS, alias.hash))

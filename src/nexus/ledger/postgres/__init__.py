@@ -137,7 +137,9 @@ class PostgresLedger(SqlLedger):
 
     def _reader(self, db: Database, *, is_writing: bool = False) -> Reader:
         # In a write, a path is read anew: the transaction may yet be taken back, and what it made with it.
-        cache = ReadCache(self._cache.moves) if is_writing else self._cache
+        cache = self._cache
+        if is_writing:
+            cache = ReadCache(self._cache.moves)
         return Reader(db, self._name, self.location, cache, is_writing=is_writing)
 
     @contextmanager
@@ -196,7 +198,8 @@ class PostgresLedger(SqlLedger):
         If the answer to the commit is lost, the ledger is examined while no other write of the tenant runs: the write is
         there, or it runs again. Raises LedgerUnavailable if it cannot be examined.
         """
-        until, is_alone = time.monotonic() + PATIENCE_S, alone
+        until = time.monotonic() + PATIENCE_S
+        is_alone = alone
         unanswered: list[T] = []
         for number in range(MOST_TRIES):
             try:
@@ -207,7 +210,8 @@ class PostgresLedger(SqlLedger):
                 self._pool.drop_idle()
                 if is_stored is None:
                     break
-                until, is_alone = time.monotonic() + PATIENCE_S, True
+                until = time.monotonic() + PATIENCE_S
+                is_alone = True
             except LedgerUnavailable as error:
                 if unanswered:
                     raise self._unknown() from error

@@ -75,7 +75,9 @@ class Database:
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], address: Address, tenant: str) -> None:
         self.connection = connection
         """The connection itself, for the pool."""
-        self.schema, self.place, self._tenant = address.schema, address.place, tenant
+        self.schema = address.schema
+        self.place = address.place
+        self._tenant = tenant
         self._pending: list[tuple[str, tuple[Value, ...]]] = []
         self._is_alone = False
         self._cursor = connection.cursor(binary=True)
@@ -136,7 +138,8 @@ class Database:
 
     def _send(self, sql: str = "", values: tuple[Value, ...] = ()) -> list[tuple[Any, ...]]:
         """Run the collected statements and one more in one round trip. Returns the rows of the last one."""
-        pending, self._pending = self._pending, []
+        pending = self._pending
+        self._pending = []
         rows: list[tuple[Any, ...]] = []
         failure: psycopg.Error | None = None
         try:
@@ -160,7 +163,9 @@ class Database:
         """Begin a write transaction, next to other writers of the tenant or `alone`."""
         self._pending = []
         self._is_alone = alone
-        lock = "pg_advisory_xact_lock" if alone else "pg_advisory_xact_lock_shared"
+        lock = "pg_advisory_xact_lock_shared"
+        if alone:
+            lock = "pg_advisory_xact_lock"
         self.script(
             f"BEGIN; SET LOCAL nexus.tenant = {_quoted(self._tenant)};"
             f"{'' if durable else ' SET LOCAL synchronous_commit = off;'}"
@@ -229,7 +234,9 @@ class Database:
         share = "+".join(
             f"(length(words)-length(replace(words, ?{number + place}, '')))" for place in range(1, len(wanted) + 1)
         )
-        order = f"CAST({share} AS double precision)/(length(words)+{AVERAGE_CHARS}) DESC," if by_relevance else ""
+        order = ""
+        if by_relevance:
+            order = f"CAST({share} AS double precision)/(length(words)+{AVERAGE_CHARS}) DESC,"
         text = (
             "SELECT thread, seq, ord, role FROM message WHERE tenant=?1"  # noqa: S608 - constants and numbers
             f" AND string_to_array(btrim(words), ' ') @> CAST(ARRAY[{array}] AS text[]){conditions}"
@@ -296,7 +303,9 @@ def configure(connection: psycopg.Connection[Any], schema: str) -> None:
 def connect(address: Address, tenant: str) -> Database:
     """Open a connection. Raises LedgerUnavailable, LedgerError."""
     with typed(address.place):
-        timeout_s = None if "connect_timeout" in address.url else CONNECT_TIMEOUT_S
+        timeout_s = CONNECT_TIMEOUT_S
+        if "connect_timeout" in address.url:
+            timeout_s = None
         connection = psycopg.connect(address.url, connect_timeout=timeout_s)
         try:
             configure(connection, address.schema)
@@ -332,7 +341,9 @@ class typed:  # noqa: N801 - used like a function
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        ours = our_error(self._place, error) if error is not None else None
+        ours = None
+        if error is not None:
+            ours = our_error(self._place, error)
         if ours is not None:
             raise ours from error
 

@@ -31,10 +31,13 @@ class Pool:
     """Connections to the ledger at an address, which is created or migrated first. Thread-safe."""
 
     def __init__(self, address: Address, tenant: str, *, create: bool) -> None:
-        self.address, self._tenant = address, tenant
-        self.pid, self.closed = os.getpid(), False
+        self.address = address
+        self._tenant = tenant
+        self.pid = os.getpid()
+        self.closed = False
         self._lock = threading.Lock()
-        self._readers, self._writers = threading.Semaphore(MOST_READERS), threading.Semaphore(MOST_WRITERS)
+        self._readers = threading.Semaphore(MOST_READERS)
+        self._writers = threading.Semaphore(MOST_WRITERS)
         db = connect(address, tenant)
         try:
             migrate(db, create=create)
@@ -95,7 +98,8 @@ class Pool:
     def drop_idle(self) -> None:
         """Close all idle connections: when one was lost, the others are too."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = self._idle
+            self._idle = []
         for db in idle:
             db.close()
 

@@ -16,7 +16,9 @@ def search_words(text: str) -> str | None:
     A phrase is in a message if its words are a part of the message's. `text` is as `search_text` returns it.
     """
     tokens = words(text)
-    return f" {' '.join(map(_shortened, tokens))} " if tokens else None
+    if tokens:
+        return f" {' '.join(map(_shortened, tokens))} "
+    return None
 
 
 def _shortened(word: str) -> str:

@@ -75,7 +75,8 @@ def _values(reader: Reader, rows: Iterable[tuple[Any, ...]]) -> list[Document]:
     values: list[Document] = []
     for row in rows:
         record = DocumentRecord(*row)
-        kind, name = decode_text(record.kind), decode_text(record.name)
+        kind = decode_text(record.kind)
+        name = decode_text(record.name)
         reader.check(chain.document_hash(reader.tenant, record) == record.hash, f"{kind} {name!r}")
         try:
             body = decode_body(record.body)

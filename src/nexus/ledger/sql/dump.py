@@ -141,7 +141,9 @@ class _Loader:
     """Takes records in their order; threads get their totals when all their entries are there."""
 
     def __init__(self, writing: Writing) -> None:
-        self.writing, self.db, self.tenant = writing, writing.db, writing.tenant
+        self.writing = writing
+        self.db = writing.db
+        self.tenant = writing.tenant
         self.new = 0
         self.thread: Thread | None = None
         self.grown = False
@@ -189,17 +191,20 @@ class _Loader:
             raise _conflict(f"thread {record.id}")
         if old is not None:
             # A ledger that was continued since keeps its own entries.
-            self.thread, self.thread_record = self.writing.reader.thread(record.id), record
+            self.thread = self.writing.reader.thread(record.id)
+            self.thread_record = record
             self.grown = record.head_seq > self.thread.head_seq
             return
-        turn, open_turn = (0, False)
+        turn = 0
+        open_turn = False
         if record.parent is not None and not record.erased:
             turn, open_turn = self.writing.end_of(record.parent, record.fork_seq)
         begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
         self.thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
         self.writing.put_new_thread(self.thread)
         self.new += 1
-        self.thread_record, self.grown = record, True
+        self.thread_record = record
+        self.grown = True
 
     def _entry(self, record: EntryRecord) -> None:
         if self.thread is None or record.thread != self.thread.id:
@@ -214,7 +219,8 @@ class _Loader:
         messages = tuple(Message(row[1], decode_parts(row[7], lambda _: b"")) for row in record.messages)  # pyright: ignore[reportArgumentType]
         texts = [search_text(message.parts) for message in messages]
         self.writing.insert(record, texts, call_rows(messages))
-        self.thread, self.grown = grown(self.thread, record), True
+        self.thread = grown(self.thread, record)
+        self.grown = True
         self.new += 1
 
     def _row(self, record: Record) -> None:
@@ -410,7 +416,8 @@ def _texts_of_sessions(
     db: Connection, tenant: str, threads: list[int], labels: list[str], event_sessions: list[str] | None
 ) -> list[str]:
     """Return random messages, summaries, titles and queued events (None: of all sessions), as stored."""
-    where, names = "WHERE tenant=?", event_sessions or ()
+    where = "WHERE tenant=?"
+    names = event_sessions or ()
     if event_sessions is not None:
         where += f" AND session IN ({queue.marks(names)})"
     bodies = f"SELECT body FROM event {where} ORDER BY random() LIMIT 8"  # noqa: S608 - constants

@@ -37,7 +37,8 @@ _FINISHED = tuple(state for state in EVENT_STATES if state not in PENDING)
 
 def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedEvent]:
     """Insert the events that are new; see `LedgerStore.accept_events`."""
-    db, reader = writing.db, writing.reader
+    db = writing.db
+    reader = writing.reader
     db.lock("events")  # the next number is one more than the largest
     number = int(db.value("SELECT coalesce(max(number),0) FROM event WHERE tenant=?", (writing.tenant,)))
     accepted: list[AcceptedEvent] = []
@@ -54,8 +55,10 @@ def accept(writing: Writing, events: Iterable[NewQueuedEvent]) -> list[AcceptedE
         if stored is not None:
             accepted.append(AcceptedEvent(stored, added=False))
             continue
-        number, at_ms = number + 1, writing.clock_ms()
-        accepted_ms, session = new.accepted_ms or at_ms, decode_text(label)
+        number = number + 1
+        at_ms = writing.clock_ms()
+        accepted_ms = new.accepted_ms or at_ms
+        session = decode_text(label)
         key = event_key(new.id, session, new.principal)
         texts = (new.state, encode_text(new.body), encode_text(new.reason))
         record = EventRecord(encode_text(key), label, number, *texts, 0, accepted_ms, at_ms, b"")
@@ -87,7 +90,8 @@ def update(
 ) -> list[QueuedEvent]:
     """Change the events that are in an expected state; see `LedgerStore.update_events`."""
     _check_states((state, *expected))
-    db, reader = writing.db, writing.reader
+    db = writing.db
+    reader = writing.reader
     select = f"{_SELECT} AND id=? AND state IN ({marks(expected)})"
     change = "UPDATE event SET state=?, reason=?, turn=?, changed_ms=?, hash=? WHERE tenant=? AND id=? AND hash=?"
     rows: list[tuple[Any, ...]] = []
@@ -134,7 +138,9 @@ def events(reader: Reader, session: str | None = None, states: Collection[EventS
     if session is not None:
         label = encode_text(session)
         names = names_of(reader, reader.resolve(label) or label)
-    of_session = f" AND session IN ({marks(names)})" if session is not None else ""
+    of_session = ""
+    if session is not None:
+        of_session = f" AND session IN ({marks(names)})"
     sql = f"{_SELECT} AND state IN ({marks(states)}){of_session}"
     return _values(reader, reader.db.rows(sql, (reader.tenant, *states, *names)))
 
@@ -169,7 +175,9 @@ def _values(reader: Reader, rows: Iterable[tuple[Any, ...]]) -> list[QueuedEvent
         _check(reader, record)
         if record.session not in labels:
             labels[record.session] = decode_text(reader.resolve(record.session) or record.session)
-        key, body, reason = decode_text(record.id), decode_text(record.body), decode_text(record.reason)
+        key = decode_text(record.id)
+        body = decode_text(record.body)
+        reason = decode_text(record.reason)
         state = cast("EventState", record.state)
         place = (labels[record.session], record.number, state)
         values.append(QueuedEvent(key, *place, body, reason, record.turn, record.accepted_ms, record.changed_ms))

@@ -106,7 +106,10 @@ class Reader(ThreadReader):
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> list[Entry]:
         """Return the path's entries with `after < seq <= until`, all checked before the first is returned."""
         row = self.thread(thread)
-        last = row.head_seq if until is None else min(until, row.head_seq)
+        if until is None:
+            last = row.head_seq
+        else:
+            last = min(until, row.head_seq)
         if last <= after:
             return []
         if row.erased:
@@ -150,7 +153,10 @@ class Reader(ThreadReader):
             while at < len(heads) and heads[at][0] <= until:
                 at += 1
             if span_start < at:
-                before = part.root if after == part.low else self.hash_on(self.path(part.thread), after)
+                if after == part.low:
+                    before = part.root
+                else:
+                    before = self.hash_on(self.path(part.thread), after)
                 if before is None:
                     self.damaged(f"entry {after} of thread {part.thread} is lost")
                 entries += self._checked(part.thread, after, before, heads[span_start:at], columns)
@@ -190,7 +196,8 @@ class Reader(ThreadReader):
 
     def _mark_kinds(self, part: Segment, last: int) -> list[tuple[int, str]]:
         """Return seq and kind of a segment's checkpoints up to an entry; new ones are read, the others once."""
-        row, cached = self.thread(part.thread), self.mark_kinds.get(part.thread, [])
+        row = self.thread(part.thread)
+        cached = self.mark_kinds.get(part.thread, [])
         values = (self.tenant, part.thread, cached[-1][0] if cached else 0)
         new = [(seq, kind) for seq, kind in self.db.rows(_MARK_KINDS, values) if kind not in STEPS]
         self.whole_numbers(*[seq for seq, _ in new])
@@ -308,7 +315,8 @@ class Reader(ThreadReader):
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
         """Return every cut of the view on the path, by number."""
-        view, inherited = encode_text(view), list[Cut]()
+        view = encode_text(view)
+        inherited = list[Cut]()
         sql = "SELECT number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=? AND view=?"
         for part in self.path(thread):
             head = self.view_head(part.thread, view)

@@ -70,8 +70,12 @@ class SessionReader:
     """
 
     def __init__(self, db: Connection, tenant: str, place: str, cache: ReadCache, *, is_writing: bool = False) -> None:
-        self.db, self.tenant, self.place = db, tenant, place
-        self.segments, self._moves, self.mark_kinds = cache.segments, cache.moves, cache.mark_kinds
+        self.db = db
+        self.tenant = tenant
+        self.place = place
+        self.segments = cache.segments
+        self._moves = cache.moves
+        self.mark_kinds = cache.mark_kinds
         self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
 
     def row(self, sql: str, values: tuple[Value, ...]) -> tuple[Any, ...] | None:
@@ -86,7 +90,9 @@ class SessionReader:
     def resolve(self, name: str) -> str | None:
         """Return the encoded label that an encoded name means; see `LedgerStore.resolve`."""
         move = self.pointed(name)
-        return move.label if move is not None and move.thread is not None else None
+        if move is not None and move.thread is not None:
+            return move.label
+        return None
 
     def pointed(self, name: str) -> MoveRecord | None:
         """Return the newest, checked update of the session that an encoded name means."""
@@ -196,7 +202,8 @@ class SessionReader:
 
     def move(self, record: MoveRecord) -> RefUpdate:
         """Return an update as a value."""
-        label, reason = decode_text(record.label), decode_text(record.reason)
+        label = decode_text(record.label)
+        reason = decode_text(record.reason)
         return RefUpdate(label, record.number, record.thread, self.facts(record), reason, record.at_ms)
 
     def aliases_of(self, name: str) -> list[AliasRecord]:

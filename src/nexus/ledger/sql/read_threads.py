@@ -56,13 +56,15 @@ class ThreadReader(SessionReader):
         cached = self.segments.get(thread)
         if cached is None:
             cached = list[Segment]()
-            at, high = cast("int | None", thread), END
+            at = cast("int | None", thread)
+            high = END
             while at is not None:
                 row = self.thread(at)
                 if row.erased:
                     raise NoSuchSession(f"thread {at} of {self.place} was erased")
                 cached.append(Segment(at, row.fork_seq, high, row.root_hash))
-                high, at = min(row.fork_seq, high), row.parent
+                high = min(row.fork_seq, high)
+                at = row.parent
             cached.reverse()
             for place, part in enumerate(cached[1:], 1):
                 if part.low < part.high and self.hash_on(cached[:place], part.low) != part.root:

@@ -42,10 +42,14 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
         if passed > query.offset:
             segment = next(part for part in reader.path(thread) if part.thread == thread)
             entry = next(iter(reader.read(segment, seq - 1, seq)), None)
-            row = next((row for row in entry.rows if row.ref.ord == order_in), None) if entry is not None else None
+            if entry is not None:
+                row = next((row for row in entry.rows if row.ref.ord == order_in), None)
+            else:
+                row = None
             if entry is None or row is None:
                 reader.damaged(f"message {order_in} of entry {seq} of thread {thread} is lost")
-            text, at_ms = all_text(row.message.parts), row.message.at_ms or entry.at_ms
+            text = all_text(row.message.parts)
+            at_ms = row.message.at_ms or entry.at_ms
             hits.append(SearchHit(thread, row.ref, entry.turn, row.message.role, at_ms, text, visible_labels))
         if len(hits) == query.limit:
             break
@@ -80,12 +84,16 @@ def sessions(reader: Reader, *, every: bool = False) -> list[SessionInfo]:
         if update is None or update.thread is None or not (every or update.facts.status == "active"):
             continue
         row = reader.thread(update.thread)
-        messages, tokens, first_ms, last_ms = row.messages, row.tokens, row.first_ms, row.last_ms
+        messages = row.messages
+        tokens = row.tokens
+        first_ms = row.first_ms
+        last_ms = row.last_ms
         # A thread's row has the totals of its own entries; those that a fork shares are added part by part.
         for part in reader.path(update.thread)[:-1]:
             if part.low < part.high:
                 more_messages, more_tokens, times = totals.of(part)
-                messages, tokens = messages + more_messages, tokens + more_tokens
+                messages = messages + more_messages
+                tokens = tokens + more_tokens
                 first_ms = min(filter(None, (first_ms, min(times, default=0))), default=0)
                 last_ms = max(last_ms, max(times, default=0))
         infos.append(
@@ -121,11 +129,13 @@ class _Totals:
     def of(self, part: Segment) -> tuple[int, int, list[int]]:
         """Return messages and tokens of a part, and the times of its first and last entry."""
         seqs, messages, tokens, times = self._sums.get(part.thread) or self._read(part.thread)
-        low, high = bisect_right(seqs, part.low), bisect_right(seqs, part.high)
+        low = bisect_right(seqs, part.low)
+        high = bisect_right(seqs, part.high)
         return messages[high] - messages[low], tokens[high] - tokens[low], times[low:high]
 
     def _read(self, thread: int) -> _Sums:
-        key, greatest = (self._reader.tenant, thread), self._reader.db.dialect.greatest
+        key = (self._reader.tenant, thread)
+        greatest = self._reader.db.dialect.greatest
         sql = (
             "SELECT e.seq, max(e.at_ms), count(m.id_row),"  # noqa: S608 - constants
             f" CAST(coalesce(sum({greatest}(m.openai, m.anthropic, m.gemini)),0) AS bigint) FROM entry e"

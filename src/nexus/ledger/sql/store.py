@@ -81,7 +81,8 @@ class SqlLedger(ABC):
     """True if the ledger may lose power while those who hold a lease go on: then its fencing token must be durable."""
 
     def __init__(self, tenant: str, clock_ms: Callable[[], int] | None) -> None:
-        self._tenant, self._name = tenant, encode_text(tenant)
+        self._tenant = tenant
+        self._name = encode_text(tenant)
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._cache = ReadCache()
 

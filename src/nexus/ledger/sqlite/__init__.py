@@ -154,7 +154,10 @@ class SqliteLedger(SqlLedger):
         """Run a write in the writer's transaction and wait until it is on the disk; see `Writer.run`."""
         self._pool.check()
         self.check_trusted()
-        tenant, path, clock_ms, moves = self._name, self.file, self.clock_ms, self._cache.moves
+        tenant = self._name
+        path = self.file
+        clock_ms = self.clock_ms
+        moves = self._cache.moves
 
         def work(db: Database) -> T:
             # A path is read anew: the transaction may yet be taken back, and what it made with it.

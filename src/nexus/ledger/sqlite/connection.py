@@ -98,7 +98,8 @@ class Database:
 
     def last_writes(self) -> dict[Any, Any]:
         """Return the threads of this connection's last writes by session; empty after another writer."""
-        memo, version = self.memo, self.value("PRAGMA data_version")
+        memo = self.memo
+        version = self.value("PRAGMA data_version")
         if memo.get("version") != version or len(memo) > MOST_REMEMBERED:
             memo.clear()
             memo["version"] = version
@@ -116,7 +117,9 @@ class Database:
 
     def lease_clock_ms(self) -> int:
         """Return the milliseconds since the machine started, suspensions included: a SQLite file is for one machine."""
-        return time.clock_gettime_ns(_UPTIME) // 1_000_000 if _UPTIME is not None else time.monotonic_ns() // 1_000_000
+        if _UPTIME is not None:
+            return time.clock_gettime_ns(_UPTIME) // 1_000_000
+        return time.monotonic_ns() // 1_000_000
 
     def insert_messages(self, rows: Sequence[tuple[Value, ...]], texts: Sequence[str]) -> None:
         """Insert messages and their searchable texts."""
@@ -137,7 +140,9 @@ class Database:
     ) -> Generator[tuple[int, int, int, str]]:
         """Yield the messages that contain all phrases: by FTS5's rank, else the newest first."""
         match = " ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
-        order = "search.rank, search.rowid DESC" if by_relevance else "search.rowid DESC"
+        order = "search.rowid DESC"
+        if by_relevance:
+            order = "search.rank, search.rowid DESC"
         sql = (
             "SELECT m.thread, m.seq, m.ord, m.role FROM search JOIN message m ON m.id_row = search.rowid"  # noqa: S608
             f" WHERE search MATCH ? AND m.tenant=? ORDER BY {order}"
@@ -263,12 +268,18 @@ def connect(
     `unchanging` reads a file that cannot be written, in a folder where no log can be made. Raises LedgerUnusable and
     LedgerUnusable, which leave the file untouched, LedgerBusy, LedgerFull, LedgerError.
     """
-    flags = apsw.SQLITE_OPEN_READONLY if readonly or unchanging else apsw.SQLITE_OPEN_READWRITE
+    flags = apsw.SQLITE_OPEN_READWRITE
+    if readonly or unchanging:
+        flags = apsw.SQLITE_OPEN_READONLY
     flags |= apsw.SQLITE_OPEN_CREATE if create and not readonly else 0
-    place = f"{Path(path).absolute().as_uri()}?immutable=1" if unchanging else path
+    place = path
+    if unchanging:
+        place = f"{Path(path).absolute().as_uri()}?immutable=1"
     flags |= apsw.SQLITE_OPEN_URI if unchanging else 0
     with typed(path):
-        wrong = _wrong_header(path, create=create) if path != MEMORY and not vfs else None
+        wrong = None
+        if path != MEMORY and not vfs:
+            wrong = _wrong_header(path, create=create)
         if wrong is not None and not _is_torn(path):
             raise wrong
         db = Database(place, flags, vfs)
@@ -399,7 +410,10 @@ def check_version(version: int, path: str) -> None:
 def spoils(error: BaseException) -> bool:
     """Return True if an error may leave its connection unusable."""
     # A connection that could not reach its files rejects every later write.
-    cause = error if isinstance(error, apsw.Error) else error.__cause__
+    if isinstance(error, apsw.Error):
+        cause = error
+    else:
+        cause = error.__cause__
     return isinstance(cause, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError))
 
 

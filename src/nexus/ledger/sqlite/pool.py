@@ -34,7 +34,8 @@ class Pool:
     """Connections to the ledger at `path`, which is created or migrated first. Thread-safe."""
 
     def __init__(self, path: str, *, create: bool, vfs: str) -> None:
-        self.file, self._vfs = path, vfs
+        self.file = path
+        self._vfs = vfs
         self.pid = os.getpid()
         self.closed = False
         self._lock = threading.RLock()
@@ -143,7 +144,8 @@ class Pool:
             if self.closed or self.pid != os.getpid():
                 return
             self.closed = True
-            writer, idle = self._writer, self._idle
+            writer = self._writer
+            idle = self._idle
             self._idle = []
         if writer is not None:
             writer.close()
@@ -200,14 +202,18 @@ class Pool:
                 raise LedgerUnusable(f"{self.file} is closed (open it again)", code="ledger_closed")
             if self._writer is None:
                 self._writer = Writer(another(self.file, vfs=self._vfs))
-                self._log = identity(f"{self.file}-wal") if self._watched else None
+                if self._watched:
+                    self._log = identity(f"{self.file}-wal")
+                else:
+                    self._log = None
                 self._folder_then = None
                 self._ending = weakref.finalize(self, self._writer.let_go)
             return self._writer
 
     def _give_up_writer(self) -> Writer | None:
         """Return the writer and forget it; the next write creates another one."""
-        writer, self._writer = self._writer, None
+        writer = self._writer
+        self._writer = None
         self._log = None
         if self._ending is not None:
             self._ending.detach()

@@ -30,7 +30,8 @@ class _Work(Generic[T]):
     __slots__ = ("call", "done", "durable", "error", "result")
 
     def __init__(self, call: Callable[[Database], T], *, durable: bool) -> None:
-        self.call, self.durable = call, durable
+        self.call = call
+        self.durable = durable
         self.done = threading.Lock()
         self.done.acquire()
         self.result: T | None = None
@@ -77,7 +78,8 @@ class Writer:
     def close(self, patience_s: float = -1) -> bool:
         """Close the connection after all waiting work, within `patience_s`. Returns True if it is closed."""
         with self._starting:
-            self._closed, thread = True, self._thread
+            self._closed = True
+            thread = self._thread
             self._queue.put(None)  # nothing comes after it
         if thread is not None:
             thread.join(None if patience_s < 0 else patience_s)

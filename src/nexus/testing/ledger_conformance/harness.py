@@ -169,7 +169,9 @@ def thread_of(store: LedgerStore, session: str) -> int:
 def entries(store: LedgerStore, session: str) -> list[Entry]:
     """Return all entries of the session's path; an unknown session has none."""
     thread = store.thread_of(session)
-    return [] if thread is None else list(store.entries(thread))
+    if thread is None:
+        return []
+    return list(store.entries(thread))
 
 
 def read_messages(store: LedgerStore, session: str) -> list[Message]:

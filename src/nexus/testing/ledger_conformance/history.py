@@ -376,7 +376,8 @@ def check_manifests(case: Case) -> None:
 def check_inputs(case: Case) -> None:
     """Inputs of manifests are stored once, and deleted with the last manifest that names them."""
     store = case.store
-    system, tools = "the rules \ud83d".encode("utf-8", "surrogatepass"), b"[]"
+    system = "the rules \ud83d".encode("utf-8", "surrogatepass")
+    tools = b"[]"
     names = {"system": hashlib.sha256(system).hexdigest(), "tools": hashlib.sha256(tools).hexdigest()}
     for session, input_hashes in (("main", names), ("main", names), ("other", {"tools": names["tools"]})):
         row = AssemblyRow("v", {"inputs": input_hashes}, 7)

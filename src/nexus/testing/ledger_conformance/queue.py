@@ -138,7 +138,8 @@ def check_events_accepted_at_once(case: Case) -> None:
 
 def check_ids_of_two_sessions(case: Case) -> None:
     """Equal ids in two sessions are two events, and are changed and answered apart."""
-    store, pair = case.store, "\ud83d\ude00"
+    store = case.store
+    pair = "\ud83d\ude00"
     sessions = ("main", "other", HOSTILE, "\U0001f600", pair)
     results = store.accept_events([NewQueuedEvent("e", session, session) for session in sessions])
     equal([result.added for result in results], [True] * 5, "what was added")
@@ -455,7 +456,9 @@ def _of_tenant(record: Record, tenant: str) -> Record:
     """Return a record of the queue as this tenant's."""
     if isinstance(record, EventRecord):
         return replace(record, hash=chain.event_hash(tenant, record))
-    return replace(record, tenant=tenant) if isinstance(record, Header) else record
+    if isinstance(record, Header):
+        return replace(record, tenant=tenant)
+    return record
 
 
 def check_events_of_a_closed_store(case: Case) -> None:

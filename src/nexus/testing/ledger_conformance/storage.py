@@ -107,7 +107,9 @@ def _key(record: Record) -> tuple[int | str, ...]:
         return (3, record.label, record.number)
     if isinstance(record, AliasRecord):
         return (4, record.name, record.number)
-    return (5, record.provider, record.model, record.number) if isinstance(record, CalibrationRecord) else (0,)
+    if isinstance(record, CalibrationRecord):
+        return (5, record.provider, record.model, record.number)
+    return (0,)
 
 
 def check_same_records(case: Case) -> None:

@@ -448,7 +448,10 @@ def check_opened_again(case: Case) -> None:
     case.close()
     reopened = case.open()
     actual = list(reopened.dump())
-    wanted = (before,) if case.backend.durable else (before, [Header(tenant="local")])
+    if case.backend.durable:
+        wanted = (before,)
+    else:
+        wanted = (before, [Header(tenant="local")])
     holds(actual in wanted, f"expected one of {wanted}, found {actual}")
     if actual == before:
         equal(
@@ -479,7 +482,8 @@ def check_base(case: Case) -> None:
 
 def check_manifest_of_a_later_entry(case: Case) -> None:
     """A manifest is stored at the entry that the commit names, with the hash of a head that the commit stores."""
-    store, row = case.store, AssemblyRow("v", {"head": 2, "head_hash": ""}, 7)
+    store = case.store
+    row = AssemblyRow("v", {"head": 2, "head_hash": ""}, 7)
     committed = store.commit("main", Commit((entry("one"), entry("two"), entry("three")), assembly=row, assembly_at=2))
     (stored,) = store.assemblies(committed.thread)
     equal(stored.seq, 3, "the manifest's entry")

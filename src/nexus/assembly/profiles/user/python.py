@@ -39,14 +39,17 @@ def load_profile(
             line = error.lineno if isinstance(error, SyntaxError) else None
             trace = error.__traceback__
             while trace is not None:  # the innermost frame of this file, not of a library that it calls
-                line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == path else line
+                if trace.tb_frame.f_code.co_filename == path:
+                    line = trace.tb_lineno
                 trace = trace.tb_next
             raise InvalidHookResult(f"{describe_error(error)}{f', line {line}' if line else ''}") from error
         return module
 
     module, failure = hooks.guard.call(path, "running it", run, timeout_ms=LOAD_MS)
     if module is None:
-        reason = failure.message.removesuffix(OMITTED) if failure else ""
+        reason = ""
+        if failure:
+            reason = failure.message.removesuffix(OMITTED)
         raise bad_profile(file.origin, "", f"Python that runs ({reason})")
     value: object = getattr(module, "profile", None)
     if not isinstance(value, Profile):

@@ -80,7 +80,9 @@ class ProfileFiles:
     def duplicates(self, name: str) -> SettingsFile | None:
         """Return the user's Python file of that name if a TOML file takes precedence over it."""
         python = self._find(self._user_folder, name, PYTHON)
-        return python if self._find(self._user_folder, name, TOML) is not None else None
+        if self._find(self._user_folder, name, TOML) is not None:
+            return python
+        return None
 
     def names(self) -> tuple[list[str], list[ContextWarning]]:
         """Return the names of all files, sorted, and warnings about folders and file names that cannot be used."""
@@ -117,7 +119,10 @@ class ProfileFiles:
         except OutsideFolder as error:
             raise bad_profile(file.origin, "", "a file inside the workspace, not a link out of it") from error
         except (OSError, ValueError, RuntimeError) as error:
-            reason = describe_error(error) if isinstance(error, (OSError, ValueError)) else str(error)
+            if isinstance(error, (OSError, ValueError)):
+                reason = describe_error(error)
+            else:
+                reason = str(error)
             raise bad_profile(file.origin, "", f"a readable text file ({reason})") from error
         if text is None:
             raise bad_profile(file.origin, "", "an existing file")
@@ -213,7 +218,9 @@ class Profiles:
         if is_file_name and not any(kind == "user" for kind, _ in chain):
             file = self.files.workspace_files(name)
         if file is None:
-            rejected = self.files.rejected_files(name) if is_file_name else None
+            rejected = None
+            if is_file_name:
+                rejected = self.files.rejected_files(name)
             if rejected is not None:
                 raise NotFound(
                     f"profile {name!r} not found, and {rejected.origin} is {NOT_RUN}", code="unknown_profile"
@@ -263,7 +270,9 @@ class Profiles:
             return ProfileEntry(name, kind, error.file, problem=str(error).removeprefix(f"{error.file}: "))
         except NotFound:
             rejected = self.files.rejected_files(name)
-            return ProfileEntry(name, "workspace", rejected.origin, problem=NOT_RUN) if rejected else None
+            if rejected:
+                return ProfileEntry(name, "workspace", rejected.origin, problem=NOT_RUN)
+            return None
         return ProfileEntry(name, resolved.kind, resolved.source, resolved.profile, warnings=resolved.warnings)
 
     def _plugin(self, name: str) -> str:

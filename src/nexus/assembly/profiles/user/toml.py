@@ -222,7 +222,9 @@ def _expected_source(source: str, sources: Collection[str]) -> str:
     """Return the expectation that an unknown source violates, with the closest known name."""
     if source.startswith(PREFIX):
         block = source.removeprefix(PREFIX)
-        return f"{block!r}, which is a source itself" if block in SOURCE_NAMED_BLOCKS else f"`{PREFIX}` and {NAME_RULE}"
+        if block in SOURCE_NAMED_BLOCKS:
+            return f"{block!r}, which is a source itself"
+        return f"`{PREFIX}` and {NAME_RULE}"
     import difflib
 
     # Cut, because the comparison takes quadratic time.
@@ -235,19 +237,30 @@ def _expected_source(source: str, sources: Collection[str]) -> str:
 def _reject(error: msgspec.ValidationError, file: str, old_keys: Mapping[str, str]) -> NoReturn:
     """Raise BadConfig for an unknown key or a value of the wrong type."""
     match = _PATH.search(str(error))
-    path, reason = match[1] if match else "", _PATH.sub("", str(error))
+    path = match[1] if match else ""
+    reason = _PATH.sub("", str(error))
     field = re.split(r"\W", path, maxsplit=1)[0]
     key = old_keys.get(field, field) + path[len(field) :]
     unknown = _UNKNOWN.search(reason)
     if unknown is not None:
-        table = ProfileTable if not path else LayerShares if path == "shares" else Bounds
+        if not path:
+            table = ProfileTable
+        elif path == "shares":
+            table = LayerShares
+        else:
+            table = Bounds
         key = f"{path}.{_shortened(unknown[1])}".removeprefix(".")
         raise bad_profile(file, key, f"one of the keys {', '.join(table.__struct_fields__)}") from error
     if reason.startswith("Invalid enum value"):
         raise bad_profile(file, key, f"one of {', '.join(SUMMARY_MARKERS)}") from error
     types: list[str] = re.findall(r"`([^`]*)`", reason)
-    expected = [_TYPE_NAMES.get(name, name) for name in types[0].split(" | ") if name != "null"] if types else [reason]
-    actual = f", not {_TYPE_NAMES.get(types[1], types[1])}" if len(types) > 1 else ""
+    if types:
+        expected = [_TYPE_NAMES.get(name, name) for name in types[0].split(" | ") if name != "null"]
+    else:
+        expected = [reason]
+    actual = ""
+    if len(types) > 1:
+        actual = f", not {_TYPE_NAMES.get(types[1], types[1])}"
     raise bad_profile(file, key, f"{' or '.join(expected)}{actual}") from error
 
 

@@ -73,7 +73,10 @@ class ContextBuilder:
         self._timezone = str(self._workspace_context.config.timezone if timezone == "" else timezone)
         self._clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)
         self._model = model or self._workspace_context.config.model
-        self._tools = AGENT_TOOLS if tools is None else tool_definitions(tools)
+        if tools is None:
+            self._tools = AGENT_TOOLS
+        else:
+            self._tools = tool_definitions(tools)
 
     def build_system_prompt(self, skill_names: list[str] | None = None) -> str:
         """Return identity, bootstrap files, memory, active skills and the list of skills, joined by a blank line.

@@ -70,12 +70,17 @@ class AgentLoop:
         tools: ToolRegistry | Iterable[Callable[..., Any]] = (),
         builtin: bool = True,
     ) -> None:
-        self.bus, self.provider = bus, provider
+        self.bus = bus
+        self.provider = provider
         self.model = model or provider.get_default_model()
         self.sessions = session_manager or SessionManager(workspace)
         self.context = ContextBuilder(workspace, model=self.model)
-        self.tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
-        self._nx, self._owns_sessions = AsyncEngine(self.sessions.engine), session_manager is None
+        if isinstance(tools, ToolRegistry):
+            self.tools = tools
+        else:
+            self.tools = ToolRegistry(tools)
+        self._nx = AsyncEngine(self.sessions.engine)
+        self._owns_sessions = session_manager is None
         self.agent = Agent(
             self._nx,
             provider.models,
@@ -178,7 +183,10 @@ class AgentLoop:
 
     async def _answer(self, broker: Broker, event: QueuedEvent, empty: OutboundMessage) -> None:
         result = await broker.result(event)
-        text = result.text if result.event.state == "done" else failure_text(result.event.reason)
+        if result.event.state == "done":
+            text = result.text
+        else:
+            text = failure_text(result.event.reason)
         await self._nx.run(self._note, event.session)
         await self.bus.publish_outbound(replace(empty, content=text))
 

@@ -51,7 +51,9 @@ class SkillsLoader:
     def load_skill(self, name: str) -> str | None:
         """Return the text of a skill's SKILL.md, within the cap for files; None for an unknown skill."""
         instructions = self._discover().instructions.get(name)
-        return instructions.text if instructions is not None else None
+        if instructions is not None:
+            return instructions.text
+        return None
 
     def load_skills_for_context(self, names: Iterable[str]) -> str:
         """Return the instructions of skills under their headings, sorted; unknown names are in `warnings`."""
@@ -63,11 +65,9 @@ class SkillsLoader:
     def build_skills_summary(self) -> str:
         """Return the list of all skills, a line each, to be loaded with the tool `read_file`; empty without skills."""
         skills = self._discover()
-        return (
-            skills_index(skills, self._probe, loader=LOADER, has_shell=True, max_chars=FILE_CHARS)[0]
-            if skills.skills
-            else ""
-        )
+        if skills.skills:
+            return skills_index(skills, self._probe, loader=LOADER, has_shell=True, max_chars=FILE_CHARS)[0]
+        return ""
 
     def get_always_skills(self) -> list[str]:
         """Return the names of the always active skills whose requirements are met, sorted."""

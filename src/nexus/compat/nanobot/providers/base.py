@@ -59,7 +59,8 @@ class LLMProvider:
     """
 
     def __init__(self, models: ModelClient | None = None, model: str = "") -> None:
-        self.models, self._model = models or Models(), model or DEFAULT_MODEL
+        self.models = models or Models()
+        self._model = model or DEFAULT_MODEL
         self._nx = AsyncEngine(open_engine(ledger=":memory:", model=self._model))
 
     def get_default_model(self) -> str:

@@ -45,9 +45,11 @@ class Session:
     """
 
     def __init__(self, key: str, engine: Engine, result_chars: int = RESULT_CHARS) -> None:
-        self.key, self.result_chars = key, result_chars
+        self.key = key
+        self.result_chars = result_chars
         self.messages: list[dict[str, Any]] = []
-        self._engine, self._is_cleared = engine, False
+        self._engine = engine
+        self._is_cleared = False
 
     def add_message(self, role: str, content: Any, **fields: Any) -> None:
         """Add a chat message, with fields such as `tool_calls`, `tool_call_id`, `name` and `reasoning_content`.
@@ -67,7 +69,8 @@ class Session:
         """Store the added messages and a clear, in one transaction; see `SessionManager.save`."""
         entries = [NewEntry("clear", at_ms=self._engine.clock_ms())] if self._is_cleared else []
         committed = self._commit([*entries, *self._entries(self.messages)])
-        self.messages, self._is_cleared = [], False
+        self.messages = []
+        self._is_cleared = False
         return committed
 
     def get_history(self, max_messages: int = MAX_MESSAGES) -> list[dict[str, Any]]:
@@ -97,7 +100,8 @@ class Session:
         return self._commit(self._entries(messages))
 
     def _entries(self, messages: Iterable[Message | Mapping[str, Any]]) -> list[NewEntry]:
-        conversation, at_ms = _conversation(messages), self._engine.clock_ms()
+        conversation = _conversation(messages)
+        at_ms = self._engine.clock_ms()
         entries: list[NewEntry] = []
         # Pieces begin with a user message; the first one may continue an open turn.
         starts = [at for at, message in enumerate(conversation) if message.role == "user" or not at]
@@ -111,7 +115,9 @@ class Session:
 
     def _commit(self, entries: Iterable[NewEntry]) -> Committed | None:
         added = tuple(entries)
-        return self._engine.ledger.commit(self.key, Commit(added)) if added else None
+        if added:
+            return self._engine.ledger.commit(self.key, Commit(added))
+        return None
 
 
 class SessionManager:
@@ -223,6 +229,9 @@ def _newest(items: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
     if start is None:
         # A tool loop longer than the limit: its request, then its newest steps from a reply on.
         request = max(at for at, item in enumerate(items) if item["role"] == "user")
-        first = first if first and not request else [*first, items[request]]
+        if not (first and not request):
+            first = [*first, items[request]]
         start = start_of("assistant")
-    return [*first, *items[start:]][:limit] if start is not None else first[:limit]
+    if start is not None:
+        return [*first, *items[start:]][:limit]
+    return first[:limit]

@@ -129,14 +129,20 @@ def compact_messages(
 
     Returns None if there are no messages to summarize, or if the conversation would not become smaller.
     """
-    counter, messages = token_counter or get_token_counter(), shown_messages(stored_messages(messages))
+    counter = token_counter or get_token_counter()
+    messages = shown_messages(stored_messages(messages))
     older, preserved = select_messages_for_compaction(messages, counter, available_budget, recent_preserve_ratio)
-    text = generate_summary(older, limit_tokens=limit_tokens, ask=ask, focus=focus) if older else ""
+    text = ""
+    if older:
+        text = generate_summary(older, limit_tokens=limit_tokens, ask=ask, focus=focus)
     if not text:
         return None
     summary = create_summary_message(text, at_ms=at_ms, timezone=timezone)
-    before, after = counter.count_messages(messages), counter.count_messages([summary, *preserved])
-    return CompactionResult(summary, preserved, before, after) if after < before else None
+    before = counter.count_messages(messages)
+    after = counter.count_messages([summary, *preserved])
+    if after < before:
+        return CompactionResult(summary, preserved, before, after)
+    return None
 
 
 class _FunctionSummarizer:

@@ -74,18 +74,26 @@ class ContextLoader:
     """Loads the layers around a working directory (by default the current one). `home` is the user's folder."""
 
     def __init__(self, cwd: str | Path | None = None, *, home: str | Path | None = None) -> None:
-        self._cwd = Path(cwd).expanduser().resolve() if cwd is not None else None
-        self._home = Path(home).expanduser() if home is not None else None
+        if cwd is not None:
+            self._cwd = Path(cwd).expanduser().resolve()
+        else:
+            self._cwd = None
+        if home is not None:
+            self._home = Path(home).expanduser()
+        else:
+            self._home = None
 
     def load(self, is_repl: bool = True) -> LoadedContext:  # noqa: FBT002 - the signature of PromptLoader.load
         """Return all layers merged, the environment last in the prompt. Raises NotFound, BadConfig, OverCap."""
-        cwd, home = self._cwd or working_folder(), self._home or home_folder()
+        cwd = self._cwd or working_folder()
+        home = self._home or home_folder()
         if not cwd.is_dir():
             raise NotFound(f"folder {cwd} not found", code="workspace_missing")
         read = read_configuration(cwd, home)
         config = read.config.instructions
         folders = folders_of(cwd, home)
-        cap, links = config.file_chars, read.config.files.hard_links
+        cap = config.file_chars
+        links = read.config.files.hard_links
         workspace_files = Files(cwd, cap, template_texts(), hard_links=links)
         files = layers_of(folders, workspace_files, config.names, read.own_names, cap)
         blocks, warnings = layered_instructions(files, config)

@@ -96,7 +96,9 @@ class LedgerLogger:
     """
 
     def __init__(self, store: LedgerStore, session: str = "main", *, for_agent: bool = False) -> None:
-        self.ledger, self.session, self.for_agent = Ledger(store), session, for_agent
+        self.ledger = Ledger(store)
+        self.session = session
+        self.for_agent = for_agent
         self._store = store
         self._visible: list[tuple[int, Message]] = []
 
@@ -124,7 +126,9 @@ class LedgerLogger:
         opens = message.role == "user" and message.source not in (SESSION_SOURCE, MOMENT_SOURCE, SUMMARY_SOURCE)
         entries = [NewEntry(messages=self._sized([message]), at_ms=message.at_ms, starts_turn=opens)]
         is_answer = message.role == "assistant" and not any(message.calls())
-        thread = self._store.thread_of(self.session) if is_answer else None
+        thread = None
+        if is_answer:
+            thread = self._store.thread_of(self.session)
         if thread is not None and self._store.thread(thread).turn > 0:
             entries.append(NewEntry("completed", at_ms=message.at_ms))
         committed = self.ledger.commit(self.session, Commit(tuple(entries)))
@@ -135,7 +139,9 @@ class LedgerLogger:
         """Store a message as a field. A turn that has ended stays so."""
         entries = [NewEntry(body={field: message.text()}, at_ms=message.at_ms)]
         thread = self._store.thread_of(self.session)
-        state = self._store.thread(thread) if thread is not None else None
+        state = None
+        if thread is not None:
+            state = self._store.thread(thread)
         if state is not None and state.turn > 0 and not state.open_turn:
             entries.append(NewEntry("completed", at_ms=message.at_ms))
         self.ledger.commit(self.session, Commit(tuple(entries)))
@@ -194,18 +200,29 @@ class LedgerLogger:
         In an agent's session, messages that a cut omits are not among them.
         """
         with self._store.snapshot():
-            visible, mark = self.ledger.visible(self.session), self.ledger.live(self.session).checkpoint
+            visible = self.ledger.visible(self.session)
+            mark = self.ledger.live(self.session).checkpoint
             thread = self.ledger.thread(self.session)
-            call = last_call(self._store, thread) if self.for_agent else None
-            cut = self._store.last_cut(thread, call.view) if call is not None else None
-        compaction = msgspec.convert(mark.body, Compaction) if mark is not None and mark.kind == "compaction" else None
-        rows, pending, has_summary = visible.rows, None, compaction is not None
+            call = None
+            if self.for_agent:
+                call = last_call(self._store, thread)
+            cut = None
+            if call is not None:
+                cut = self._store.last_cut(thread, call.view)
+        compaction = None
+        if mark is not None and mark.kind == "compaction":
+            compaction = msgspec.convert(mark.body, Compaction)
+        rows = visible.rows
+        pending = None
+        has_summary = compaction is not None
         if compaction is not None and self.for_agent:
             pending = compaction.pending_request_ref
         if cut is not None and mark is not None and cut.at_seq < mark.seq:
             cut = None  # superseded
         if cut is not None:
-            pending = cut.pending_request_ref if cut.shows_pending_request else None
+            pending = None
+            if cut.shows_pending_request:
+                pending = cut.pending_request_ref
             has_summary = has_summary and cut.keeps_summary
             rows = [row for row in rows if row.ref >= cut.first or (cut.head is not None and row.ref < cut.head)]
         # System prompts and the session's first line are not in view; an imported session may begin with a prompt.
@@ -227,7 +244,9 @@ class LedgerLogger:
     def head(self) -> int:
         """Position of the session's newest entry; 0 if there is none."""
         thread = self._store.thread_of(self.session)
-        return self._store.head(thread)[0] if thread is not None else 0
+        if thread is not None:
+            return self._store.head(thread)[0]
+        return 0
 
     def history(self, after: int = 0) -> list[Message]:
         """Return every stored message behind a position, oldest first, system prompts included."""

@@ -89,17 +89,25 @@ class ContextManager:
         if clock not in ("message", "system"):
             raise BadSetting(f"clock {clock!r} unknown (choose message or system)")
         check_zone(timezone)
-        self.config, self.token_counter = config or ContextConfig(), token_counter or get_token_counter()
-        self.clock, self.timezone, self.clock_ms = clock, timezone, clock_ms
-        self.log = (
-            logger
-            if isinstance(logger, LedgerLogger)
-            else LedgerLogger(SqliteLedger(":memory:", clock_ms=clock_ms), for_agent=True)
-        )
-        self._listener = None if isinstance(logger, LedgerLogger) else logger
+        self.config = config or ContextConfig()
+        self.token_counter = token_counter or get_token_counter()
+        self.clock = clock
+        self.timezone = timezone
+        self.clock_ms = clock_ms
+        if isinstance(logger, LedgerLogger):
+            self.log = logger
+        else:
+            self.log = LedgerLogger(SqliteLedger(":memory:", clock_ms=clock_ms), for_agent=True)
+        if isinstance(logger, LedgerLogger):
+            self._listener = None
+        else:
+            self._listener = logger
         restored = self.log.restore(timezone)
         self._is_begun = restored.is_begun
-        self._start = restored.start if self._is_begun else (session_start(clock_ms(), timezone),)
+        if self._is_begun:
+            self._start = restored.start
+        else:
+            self._start = (session_start(clock_ms(), timezone),)
         self._messages = list(restored.messages)
         self._system_prompt = restored.system_prompt
         self._tools: list[dict[str, Any]] = []
@@ -178,7 +186,8 @@ class ContextManager:
         (message,) = stored_messages([summary_message])
         summary = stored_summary(summary_text(message), message.at_ms or self.clock_ms(), self.timezone)
         preserved = [message for message in stored_messages(preserved_messages) if message not in self._start]
-        before, after = self._tokens(self._messages), self._tokens([summary, *preserved])
+        before = self._tokens(self._messages)
+        after = self._tokens([summary, *preserved])
         if self._listener is not None:
             self._listener.log_user(summary.text())
         self.log.compact(summary, preserved, before, after)
@@ -204,7 +213,10 @@ class ContextManager:
         """Return the messages that fit. What one call omits, later calls omit (document 004)."""
         if self.is_over_budget():
             middle_out = self.config.truncation_strategy == "middle_out"
-            truncated = self._truncate_middle_out() if middle_out else self._truncate_oldest_first()
+            if middle_out:
+                truncated = self._truncate_middle_out()
+            else:
+                truncated = self._truncate_oldest_first()
             self._messages = stored_messages(truncated)[len(self._start) :]
         return self.messages
 
@@ -240,7 +252,9 @@ class ContextManager:
     def get_token_usage(self) -> dict[str, int]:
         """Return the tokens of `system`, `tools`, `messages`, their `total`, the `budget`, and its `available` part."""
         system = self.token_counter.count(self.sent_system_prompt())
-        tools = self.token_counter.count(to_json(self._tools)) if self._tools else 0
+        tools = 0
+        if self._tools:
+            tools = self.token_counter.count(to_json(self._tools))
         messages = self._tokens(self._start) + self._tokens(self._messages)
         return {
             "system": system,

@@ -28,9 +28,15 @@ M = TypeVar("M", bound=AnyMessage)
 
 def stored_messages(messages: Iterable[AnyMessage]) -> list[Message]:
     """Return each message as the ledger has it. Raises BadReply for a value that is not a message."""
-    calls, stored = CallIndex(), list[Message]()
+    calls = CallIndex()
+    stored = list[Message]()
     for value in messages:
-        message = value.stored if isinstance(value, core.Message) else value if isinstance(value, Message) else None
+        if isinstance(value, core.Message):
+            message = value.stored
+        elif isinstance(value, Message):
+            message = value
+        else:
+            message = None
         if message is None:
             (message,) = read_message(value, calls)
         calls.add((message,))
@@ -63,7 +69,10 @@ def _documented(message: Message, stored: Message) -> core.Message:
     if message.role == "system":  # a request has it as its own part
         return core.Message.of({"role": "system", "content": message.text()}, stored)
     items = fragment(message)
-    item = items[0] if len(items) == 1 else {"role": message.role, "content": message.text()}
+    if len(items) == 1:
+        item = items[0]
+    else:
+        item = {"role": message.role, "content": message.text()}
     return core.Message.of(item, stored)
 
 
@@ -83,7 +92,9 @@ def _call_of(at: int, value: object) -> ToolCall:
     if isinstance(value, core.ToolCall):
         return ToolCall(value.id, value.name, as_text(value.arguments))
     fields = as_mapping(value)
-    inner = as_mapping(fields.get("function") or fields) if fields is not None else None
+    inner = None
+    if fields is not None:
+        inner = as_mapping(fields.get("function") or fields)
     if fields is None or inner is None:
         raise BadReply(
             f"tool call {at} invalid: {str(value)[:80]!r} (give ToolCall values, dicts with id, name and arguments, or "
@@ -100,7 +111,9 @@ def documented_calls(calls: Iterable[ToolCall]) -> tuple[core.ToolCall, ...]:
 def documented_result(result: ToolResult) -> core.ToolResult:
     """Return a tool result of the ledger as document 004's: the text of a failed one is its error."""
     text = text_of_result(result)
-    return core.ToolResult(error=text) if result.is_error else core.ToolResult(text)
+    if result.is_error:
+        return core.ToolResult(error=text)
+    return core.ToolResult(text)
 
 
 def result_message(tool_call_id: str, name: str, result: object, at_ms: int) -> Message:

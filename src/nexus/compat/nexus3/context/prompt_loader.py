@@ -49,7 +49,8 @@ class FilePromptSource:
     """
 
     def __init__(self, path: str | Path, *, inside: bool = False) -> None:
-        self._path, self._inside = Path(path), inside
+        self._path = Path(path)
+        self._inside = inside
         self.warned: tuple[ContextWarning, ...] = ()
 
     @property
@@ -63,7 +64,8 @@ class FilePromptSource:
             path = self._path if self._inside else self._path.resolve()
             file, warning = Files(path.parent, templates=template_texts()).read(path.name)
         except (OSError, RuntimeError) as error:  # a circle of links
-            file, warning = None, ContextWarning("", f"unreadable: {error}")
+            file = None
+            warning = ContextWarning("", f"unreadable: {error}")
         self.warned = (ContextWarning(str(self._path), warning.message),) if warning else ()
         return file.text if file else None
 
@@ -84,7 +86,8 @@ class PromptLoader:
     def __init__(
         self, personal_sources: Sequence[PromptSource] | None = None, project_source: PromptSource | None = None
     ) -> None:
-        self._personal, self._project = personal_sources, project_source
+        self._personal = personal_sources
+        self._project = project_source
 
     def load(self, is_repl: bool = True) -> LoadedPrompt:  # noqa: FBT002 - the documented signature
         """Return the layers with their headings, the environment last. A text that both layers contain appears once.
@@ -101,7 +104,8 @@ class PromptLoader:
         warnings += more
         if project and personal and text_hash(project) == text_hash(personal):
             warnings.append(ContextWarning(str(project_path), "same text as the personal prompt, included once"))
-            project_path, project = None, ""
+            project_path = None
+            project = ""
         layers = (("# Personal Configuration", personal), ("# Project Configuration", project))
         sections = [f"{header}\n{text}" for header, text in layers if text]
         content = "\n\n".join([*sections, get_system_info(is_repl)])

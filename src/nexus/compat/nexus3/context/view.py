@@ -110,7 +110,9 @@ def with_moment_line(system_prompt: str, line: str) -> str:
     lines = system_prompt.split("\n")
     heads = [at for at, text in enumerate(lines) if text.strip() == ENVIRONMENT]
     if not heads:
-        return f"{system_prompt}\n\n{ENVIRONMENT}\n{line}" if system_prompt else f"{ENVIRONMENT}\n{line}"
+        if system_prompt:
+            return f"{system_prompt}\n\n{ENVIRONMENT}\n{line}"
+        return f"{ENVIRONMENT}\n{line}"
     lines.insert(heads[-1] + 1, line)
     return "\n".join(lines)
 

@@ -16,7 +16,10 @@ from nexus.errors import BadSetting, ModelCallFailed, NexusError
 
 METHODS = ("send", "cancel", "get_tokens", "get_context", "compact", "shutdown")
 
-INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, SERVER_ERROR = -32600, -32601, -32602, -32000
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+SERVER_ERROR = -32000
 """Error codes of JSON-RPC 2.0."""
 
 RequestId: TypeAlias = str | int
@@ -33,7 +36,8 @@ class Dispatcher:
     def __init__(self, session: Session, context: ContextManager | None = None) -> None:
         if context is not None and context is not session.context:
             raise BadSetting("context is another one than the session's (pass the context of the session)")
-        self._session, self._context = session, session.context
+        self._session = session
+        self._context = session.context
         self._running: dict[RequestId, asyncio.Event] = {}
         self.should_shutdown = False
 
@@ -44,7 +48,8 @@ class Dispatcher:
         """
         if isinstance(request_id, str) and not request_id.strip():
             raise BadSetting("request_id is empty (give it characters, or leave it out)")
-        request_id = uuid.uuid4().hex if request_id is None else request_id
+        if request_id is None:
+            request_id = uuid.uuid4().hex
         if request_id in self._running:
             raise BadSetting(f"request {request_id!r} is under way (use another id, or cancel it)")
         cancel = self._running[request_id] = asyncio.Event()
@@ -93,12 +98,18 @@ class Dispatcher:
     async def dispatch(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Answer a JSON-RPC 2.0 request with a `result` or an `error`; None for a notification, which has no `id`."""
         answer = await self._answer(request)
-        request_id = request.get("id") if isinstance(request, Mapping) else None
+        request_id = None
+        if isinstance(request, Mapping):
+            request_id = request.get("id")
         is_notification = isinstance(request, Mapping) and "id" not in request and "error" not in answer
-        return None if is_notification else {"jsonrpc": "2.0", "id": request_id, **answer}
+        if is_notification:
+            return None
+        return {"jsonrpc": "2.0", "id": request_id, **answer}
 
     async def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        method = request.get("method") if isinstance(request, Mapping) else None
+        method = None
+        if isinstance(request, Mapping):
+            method = request.get("method")
         if not isinstance(method, str) or request.get("jsonrpc") != "2.0":
             return _error(
                 INVALID_REQUEST, 'request invalid (send {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}})'

@@ -91,7 +91,10 @@ class AgentPool:
 
     def __init__(self, shared: SharedComponents) -> None:
         self.shared = shared
-        self._registry = shared.tools if isinstance(shared.tools, ToolRegistry) else ToolRegistry(shared.tools)
+        if isinstance(shared.tools, ToolRegistry):
+            self._registry = shared.tools
+        else:
+            self._registry = ToolRegistry(shared.tools)
         self._agents: dict[str, Agent] = {}
         self._engines: dict[str, AsyncEngine] = {}
         self._store: SqliteLedger | None = None
@@ -128,7 +131,10 @@ class AgentPool:
         if agent_id is not None and config.agent_id not in (None, agent_id):
             raise BadSetting(f"agent has two ids, {agent_id!r} and {config.agent_id!r} (pass one of them)")
         if agent_id is None:
-            agent_id = uuid.uuid4().hex[:8] if config.agent_id is None else config.agent_id
+            if config.agent_id is None:
+                agent_id = uuid.uuid4().hex[:8]
+            else:
+                agent_id = config.agent_id
         async with self._lock:
             if self._is_closed:
                 raise AgentError("pool is closed (make another one)")
@@ -188,11 +194,15 @@ class AgentPool:
 
     async def _new_agent(self, agent_id: str, config: AgentConfig) -> Agent:
         shared = self.shared
-        load_prompt = partial(_load_prompt, shared.prompt_loader) if config.system_prompt is None else None
+        load_prompt = None
+        if config.system_prompt is None:
+            load_prompt = partial(_load_prompt, shared.prompt_loader)
         if self._store is None:
             self._store = await asyncio.to_thread(open_log, shared.base_log_dir)
         logger = SessionLogger(LogConfig(shared.base_log_dir, agent_id), store=self._store)
-        timezone = shared.config.timezone if shared.config is not None else ""
+        timezone = ""
+        if shared.config is not None:
+            timezone = shared.config.timezone
         context = ContextManager(config.context, logger=logger, timezone=timezone)
         nx = self._engine_for(context)
         registry = self._registry_of(config)
@@ -239,7 +249,8 @@ def _load_prompt(loader: PromptLoader) -> str:
 
 def _begin(context: ContextManager, prompt: str, parent: str | None) -> None:
     """Store an agent's parent, system prompt and start, unless its session has them."""
-    ledger, session = context.log.ledger, context.log.session
+    ledger = context.log.ledger
+    session = context.log.session
     if parent is not None and ledger.resolve(session) is None:
         ledger.sessions.create(session, SessionMetadata(parent_session=parent))
     context.set_system_prompt(prompt)

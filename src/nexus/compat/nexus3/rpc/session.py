@@ -88,7 +88,8 @@ class _ProviderOfLoop:
     """A session's provider, called from another event loop than its own."""
 
     def __init__(self, provider: ModelClient, loop: asyncio.AbstractEventLoop) -> None:
-        self._provider, self._loop = provider, loop
+        self._provider = provider
+        self._loop = loop
 
     async def complete(self, ctx: AssembledContext) -> ModelReply:
         """Return the reply; canceled, the call of the provider is canceled too."""
@@ -133,8 +134,11 @@ class Session:
                 "context has another log than an agent's session (pass one "
                 "nexus.compat.nexus3.session.SessionLogger to the context and the session)"
             )
-        self.context, self.registry, self.label = context, registry or ToolRegistry(), context.log.session
-        self._load_prompt, self._owns_engine = load_prompt, nx is None
+        self.context = context
+        self.registry = registry or ToolRegistry()
+        self.label = context.log.session
+        self._load_prompt = load_prompt
+        self._owns_engine = nx is None
         self.nx = nx or AsyncEngine(open_session_engine(context))
         if not isinstance(self.nx.engine, SessionEngine):
             raise BadSetting("nx is no engine of sessions (make it with open_session_engine)")
@@ -176,12 +180,14 @@ class Session:
             AgentError: The session was closed. Nothing was stored.
             SessionBusy, BudgetTooSmall, LedgerError: As `nexus.agents.Agent.run`.
         """
-        separator, has_text = "", False
+        separator = ""
+        has_text = False
         async with aclosing(self.stream(user_input, cancel=cancel)) as events:
             async for event in events:
                 if isinstance(event, Token):
                     yield separator + event.text
-                    separator, has_text = "", True
+                    separator = ""
+                    has_text = True
                 elif has_text and isinstance(event, (Retry, ToolStatus)):
                     separator = "\n\n"
 
@@ -229,7 +235,8 @@ class Session:
             raise AgentError(f"session {self.label!r} is closed (create the agent again; nothing was changed)")
         self._loop = asyncio.get_running_loop()
         await self.nx.run(self._begin)
-        nx, outcome = self.nx.engine, NOTHING
+        nx = self.nx.engine
+        outcome = NOTHING
         async with async_session_lease(nx.store, self.label, self.nx.run):
             plan = await self.nx.run(partial(nx.plan, self.label, settings=self._settings))
             if plan is not None:
