@@ -70,7 +70,7 @@ def test_accepted_event_is_in_the_ledger_and_is_answered() -> None:
             watched = broker.watch()
             row = await broker.submit("Hello", session="s")
             assert (row.session, row.state) == ("s", "queued")
-            assert nx.engine.store.queued_event(row.key) == row
+            assert nx.engine.ledger.store.queued_event(row.key) == row
             await model.started.wait()
             assert (broker.state("s"), broker.state("other")) == ("processing", "idle")
             model.gate.set()
@@ -229,7 +229,7 @@ def test_broker_goes_on_after_a_restart(tmp_path: Path) -> None:
                     break
 
     async def go_on(nx: AsyncEngine) -> None:
-        states = {row.id: row.state for row in nx.engine.store.queued_events()}
+        states = {row.id: row.state for row in nx.engine.ledger.store.queued_events()}
         assert states == {"one": "running", "two": "queued", "three": "running"}
         async with Broker(Agent(nx, Model())) as broker:
             assert [(await broker.result(text)).text for text in ("one", "two", "three")] == [

@@ -54,14 +54,14 @@ def two(empty: Path) -> Generator[tuple[Engine, Engine]]:
 
 def before_the_next(nx: Engine, name: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Does something right before the engine's store writes next."""
-    write = getattr(nx.store, name)
+    write = getattr(nx.ledger.store, name)
 
     def late(*args: Any, **options: Any) -> Any:
-        monkeypatch.setattr(nx.store, name, write)
+        monkeypatch.setattr(nx.ledger.store, name, write)
         act()
         return write(*args, **options)
 
-    monkeypatch.setattr(nx.store, name, late)
+    monkeypatch.setattr(nx.ledger.store, name, late)
 
 
 FILES = {"plain": {}, "fork": {"fork": "u8 a8"}, "side": {"side": "u7 a7"}, "both": {"fork": "u8 a8", "side": "u7 a7"}}

@@ -49,6 +49,7 @@ PURE = (
     "workspace.prompts",
     "ledger.chain",
     "ledger.codec",
+    "ledger.directory",
     "ledger.integrity",
     "ledger.lineage",
     "ledger.operations",

@@ -163,7 +163,7 @@ def test_program_with_a_wrong_clock_waits_for_the_session(way: str, ledger: str,
 def test_lease_of_a_wrong_clock_blocks_nobody(tmp_path: Path) -> None:
     """Neither one that was taken years ahead, nor one of a machine that has restarted since."""
     with nexus.open(ledger=tmp_path / "ledger.db", home=tmp_path) as nx:
-        store = nx.store
+        store = nx.ledger.store
         assert isinstance(store, SqliteLedger)
         for ends_ms in (4_000_000_000_000, 1):
             store._pool.write(
@@ -178,10 +178,10 @@ def test_lease_of_a_wrong_clock_blocks_nobody(tmp_path: Path) -> None:
 
 def test_lease_does_not_end_early_when_the_time_of_day_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nexus.open(ledger=tmp_path / "ledger.db", home=tmp_path) as nx:
-        nx.store.take_lease("s", "process 1 on elsewhere (x)", 20_000)
+        nx.ledger.store.take_lease("s", "process 1 on elsewhere (x)", 20_000)
         for jump_s in (31, -31, 86_400 * 3_650):
             now_ns = time.time_ns() + jump_s * 1_000_000_000
             monkeypatch.setattr(time, "time_ns", lambda now_ns=now_ns: now_ns)
-            with pytest.raises(SessionBusy), session_lease(nx.store, "s", wait_s=0):
+            with pytest.raises(SessionBusy), session_lease(nx.ledger.store, "s", wait_s=0):
                 pass
             monkeypatch.undo()

@@ -96,14 +96,14 @@ def test_session_stays_when_it_was_continued_here(nx: Engine, tmp_path: Path) ->
 
 def test_session_that_grows_during_the_move_stays(nx: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported(nx, tmp_path, *FIRST)
-    commit = nx.store.commit
+    commit = nx.ledger.store.commit
 
     def commit_late(session: str, *args: Any) -> Any:
-        monkeypatch.setattr(nx.store, "commit", commit)
+        monkeypatch.setattr(nx.ledger.store, "commit", commit)
         nx.record(nx.assemble("here", session="s"), nexus.AgentResult((nexus.assistant("yes"),)))
         return commit(session, *args)
 
-    monkeypatch.setattr(nx.store, "commit", commit_late)
+    monkeypatch.setattr(nx.ledger.store, "commit", commit_late)
     report, *_ = imported(nx, tmp_path, *FIRST, line("u3", "a1"))
     assert (report.session, texts(nx)[-1]) == ("s~continued", "yes")
     assert {label for label, status in statuses(nx).items() if status == "active"} == {"s", "s~continued"}

@@ -78,10 +78,10 @@ def old_ledger(tmp_path: Path) -> None:
         for name in ("mine", "moved", "closed", "destroyed"):
             flags = {"is_closed": name in ("closed", "destroyed"), "is_destroyed": name == "destroyed"}
             body = {"agent_id": name, "settings": {"agent_id": name, "system_prompt": SECRET}, **flags}
-            hide(engine.store, f"nexus:agent:{name}", {**body, "is_closed": False}, body)
+            hide(engine.ledger.store, f"nexus:agent:{name}", {**body, "is_closed": False}, body)
             engine.ledger.sessions.create(name)
         for label in ("configuration:default", "identity:ann"):
-            hide(engine.store, label, {"text": SECRET})
+            hide(engine.ledger.store, label, {"text": SECRET})
         engine.ledger.sessions.rename("nexus:agent:moved", "renamed")
         engine.ledger.sessions.alias("latest", "nexus:agent:mine")
         engine.add_system_message(SECRET, session="nexus:agent:talk")

@@ -77,7 +77,7 @@ def resolve_session(nx: Engine, name: str) -> str:
         raise NoSuchSession(
             f"session {name!r} not found: no ledger yet (create one: nexus import FILE or nexus record)"
         )
-    raise unknown_session(nx.store, name)
+    raise unknown_session(nx.ledger.store, name)
 
 
 def resolve_id(nx: Engine, name: str) -> str:

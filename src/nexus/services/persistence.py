@@ -45,7 +45,7 @@ def session_owner(label: str) -> str:
 def owns(nx: Engine, owner_key: str, session: str) -> bool:
     """Return whether a session has a user's conversation, maybe under an alias."""
     label = owner_session(owner_key)
-    return session == (nx.store.resolve(label) or label)
+    return session == (nx.ledger.store.resolve(label) or label)
 
 
 def check_owner(nx: Engine, owner_key: str, session: str) -> None:

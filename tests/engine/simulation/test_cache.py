@@ -43,7 +43,7 @@ def nx(tmp_path: Path) -> Iterator[nexus.Engine]:
 
 
 def store(nx: nexus.Engine, *messages: Message, session: str = "s") -> None:
-    nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=True),)))
+    nx.ledger.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=True),)))
 
 
 def talk(nx: nexus.Engine, turns: int, *, step_ms: int = 0) -> None:
