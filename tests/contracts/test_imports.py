@@ -51,7 +51,6 @@ PURE = (
     "ledger.codec",
     "ledger.directory",
     "ledger.integrity",
-    "ledger.lineage",
     "ledger.operations",
     "ledger.records",
     "ledger.replay",
