@@ -226,7 +226,7 @@ def bodies(calls: Iterable[Call], budget: int, counter: Remembered, mode: Mode) 
                     entry = NewEntry(
                         messages=with_sizes((*said, *call.reply), nx.counter), starts_turn=not call.event.results
                     )
-                    nx.store.commit("main", Commit((entry,)))
+                    nx.ledger.store.commit("main", Commit((entry,)))
                     sent.append(None)
                     continue
                 sent.append(ctx.to_openai())

@@ -131,7 +131,7 @@ def _send(nx: nexus.Engine, call: Call, budget: int) -> Sent:
     except nexus.BudgetTooSmall:
         said = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
         messages = with_sizes((*said, *call.reply), nx.counter)
-        nx.store.commit("main", Commit((NewEntry(messages=messages, starts_turn=not call.event.results),)))
+        nx.ledger.store.commit("main", Commit((NewEntry(messages=messages, starts_turn=not call.event.results),)))
         return None
     body = ctx.to_openai()
     nx.record(ctx, nexus.AgentResult(call.reply))

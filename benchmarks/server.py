@@ -113,7 +113,7 @@ def write_ledger(path: Path) -> None:
     entries = tuple(entry for turn in turns for entry in turn)
     with nexus.open(ledger=path, model=MODEL) as nx:
         for number in range(SESSIONS):
-            nx.store.commit(agent_name(number), Commit(entries))
+            nx.ledger.store.commit(agent_name(number), Commit(entries))
 
 
 def agent_name(number: int) -> str:

@@ -63,9 +63,9 @@ def _ledger(path: Path) -> Path:
                 messages = (nexus.user(f"{turn}. {TEXT * 2}"), nexus.assistant(f"{turn}. {TEXT * 3}"))
                 entries.append(NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=True))
                 entries.append(NewEntry("completed"))
-            nx.store.commit(f"own{client}", Commit(tuple(entries)))
+            nx.ledger.store.commit(f"own{client}", Commit(tuple(entries)))
             if client % 10 == 0:
-                nx.store.commit(f"shared{client}", Commit(tuple(entries)))
+                nx.ledger.store.commit(f"shared{client}", Commit(tuple(entries)))
     return path
 
 

@@ -228,7 +228,7 @@ def _keep(nx: nexus.Engine, call: Call) -> None:
     """Writes what was said to the ledger, though nothing could be sent."""
     said = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
     messages = with_sizes((*said, *call.reply), nx.counter)
-    nx.store.commit("main", Commit((NewEntry(messages=messages, starts_turn=not call.event.results),)))
+    nx.ledger.store.commit("main", Commit((NewEntry(messages=messages, starts_turn=not call.event.results),)))
 
 
 OTHERS: Mapping[str, Callable[[], Policy]] = {

@@ -149,7 +149,7 @@ async def _serve(
                     cells[number] = ACCEPTED
                 waiting.create_task(_await_result(broker, one.id, number, cells))
                 await asyncio.sleep(DELIVERY_SECONDS * (in_order or dice.random()))
-            while rows := await nx.run(nx.engine.store.queued_events):
+            while rows := await nx.run(nx.engine.ledger.store.queued_events):
                 for row in rows:
                     await broker.result(row.id, timeout_s=PATIENCE_SECONDS)
             await broker.join()

@@ -149,7 +149,7 @@ def _places(user: int) -> list[tuple[dict[str, Any], bool, bool]]:
 
 def _check_session(judge: Judge, talk: Talk, nx: nexus.Engine) -> None:
     """Check a conversation as it is stored now."""
-    if not talk.label or nx.store.resolve(talk.label) is None:
+    if not talk.label or nx.ledger.store.resolve(talk.label) is None:
         return
     messages = [message for message in nx.history(talk.label) if message.role != "tool"]
     judge.only(talk, " ".join(message.text() for message in messages), "the session")

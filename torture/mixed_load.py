@@ -125,10 +125,10 @@ def check(path: Path) -> Counter[str]:
     """Replay each recorded call of each thread, those of abandoned ones too. Raises AssertionError."""
     counts, failed = Counter[str](), list[str]()
     with nexus.open(ledger=path) as nx:
-        damages = [str(damage) for damage in integrity.check(nx.store.dump())]
+        damages = [str(damage) for damage in integrity.check(nx.ledger.store.dump())]
         require(not damages, f"the ledger is damaged: {damages[:3]}")
-        for thread in nx.store.threads():
-            rows = nx.store.assemblies(thread.id, thread.fork_seq, thread.head_seq)
+        for thread in nx.ledger.store.threads():
+            rows = nx.ledger.store.assemblies(thread.id, thread.fork_seq, thread.head_seq)
             for number, row in enumerate(rows, 1):
                 call = RecordedCall(f"thread {thread.id}", thread.id, 0, number, len(rows), row)
                 try:

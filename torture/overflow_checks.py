@@ -137,7 +137,7 @@ def before(scene: Scene, event: Any) -> Before:
     """Remembers how things stand."""
     scene.answers, scene.recorded, scene.others = not isinstance(event, str), None, []
     scene.disturbed, scene.own, scene.made = False, False, None
-    head = scene.nx.store.head(scene.nx.ledger.thread(scene.session))[0]
+    head = scene.nx.ledger.store.head(scene.nx.ledger.thread(scene.session))[0]
     return Before(head, len(scene.provider.seen), available_tokens(scene.nx, model=scene.model), event)
 
 
@@ -169,7 +169,7 @@ def too_small(scene: Scene, event: Any, error: BudgetTooSmall) -> None:
     """
     learned = available_tokens(scene.nx, model=scene.model)
     fresh = Engine(
-        None, scene.nx.store, model=scene.model, models=scene.nx.models, calibrate=scene.nx.settings.calibrate
+        None, scene.nx.ledger.store, model=scene.model, models=scene.nx.models, calibrate=scene.nx.settings.calibrate
     )
     try:
         fresh.assemble(event, session=scene.session, **scene.request)
@@ -364,7 +364,7 @@ def _as_told(scene: Scene, ctx: AssembledContext) -> None:
 def _marks(scene: Scene) -> int:
     """The number of compactions in the session."""
     return sum(
-        entry.kind == "compaction" for entry in scene.nx.store.checkpoints(scene.nx.ledger.thread(scene.session))
+        entry.kind == "compaction" for entry in scene.nx.ledger.store.checkpoints(scene.nx.ledger.thread(scene.session))
     )
 
 

@@ -97,7 +97,7 @@ def check_ledger(nx: Engine, load: Load) -> Counter[str]:
 
 
 def _check_settings(nx: Engine, agent: AgentRecord) -> None:
-    document = nx.store.document(AGENT, agent.agent_id)
+    document = nx.ledger.store.document(AGENT, agent.agent_id)
     if document is None:
         lost(f"agent {agent.agent_id} was created, and its settings are lost")
     stored = decode_agent(document.body)
@@ -179,7 +179,7 @@ def _check_calls(name: str, messages: list[Message]) -> None:
 def _check_queue(nx: Engine, agent: AgentRecord, names: dict[str, int]) -> None:
     """Check the queue of a session: each request once, none pending, answered in the order of acceptance."""
     label = agent.agent_id
-    rows = nx.store.queued_events(label, EVENT_STATES)
+    rows = nx.ledger.store.queued_events(label, EVENT_STATES)
     requests = {event_id(label, request.name): request for request in agent.requests}
     for row in rows:
         require(row.id in requests, f"the queue of {label} has {row.id}, which was never sent")

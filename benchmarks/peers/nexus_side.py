@@ -57,7 +57,7 @@ class NexusSide(Side):
             return
         heard = call.event.results or (nexus.Message("user", call.event.content, at_ms=call.event.at_ms),)
         messages = with_sizes((*heard, *call.reply), self._nx.counter)
-        self._nx.store.commit("main", Commit((NewEntry(messages=messages, starts_turn=not call.event.results),)))
+        self._nx.ledger.store.commit("main", Commit((NewEntry(messages=messages, starts_turn=not call.event.results),)))
 
 
 def times(length: int) -> tuple[float, float]:

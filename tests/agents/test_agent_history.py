@@ -81,7 +81,7 @@ def test_hit_is_opened_by_its_number_and_its_turn(nx: Engine) -> None:
 
 def test_note_of_a_shortened_result_opens_it_in_full(nx: Engine) -> None:
     """The model repeats what the note says: the whole command, the command in backticks, or the id alone."""
-    limited = nexus.open(ledger=nx.store, model="gpt-4o", max_tool_result_tokens=500)
+    limited = nexus.open(ledger=nx.ledger.store, model="gpt-4o", max_tool_result_tokens=500)
     ctx = limited.assemble("Hm?", session="main", budget=60_000)
     shortened = next(m for m in ctx.to_openai()["messages"] if m["role"] == "tool")["content"]
     (command,) = set(NOTE.findall(shortened))

@@ -239,7 +239,7 @@ def check_script(turns: list[ScriptedTurn], budget: int) -> None:
             run = Run(nx, budget)
             for turn in turns:
                 run.check(await run.turn(turn))
-            assert list(integrity.check(nx.engine.store.dump())) == []
+            assert list(integrity.check(nx.engine.ledger.store.dump())) == []
 
     asyncio.run(main())
 

@@ -105,7 +105,7 @@ def test_reads_of_a_call_do_not_grow_with_earlier_calls(tmp_path: Path) -> None:
         for number in range(10):
             steps.clear()
             answer(nx, number)
-            last_call(nx.store, 1)  # as the calls behind a turn's first one
+            last_call(nx.ledger.store, 1)  # as the calls behind a turn's first one
             sums.append(sum(steps))
         return max(sums)
 
@@ -115,9 +115,9 @@ def test_reads_of_a_call_do_not_grow_with_earlier_calls(tmp_path: Path) -> None:
             few = most_steps(nx)
             for number in range(200):
                 answer(nx, number)
-                head = nx.store.head(1)[0]
+                head = nx.ledger.store.head(1)[0]
                 body = msgspec.to_builtins(Compaction(1, head, head + 2, "So far."))
-                nx.store.commit("main", Commit((NewEntry("compaction", body=body),)))
+                nx.ledger.store.commit("main", Commit((NewEntry("compaction", body=body),)))
             assert most_steps(nx) < 1.5 * few
     finally:
         apsw.connection_hooks.remove(watch)
@@ -127,11 +127,11 @@ def test_replaced_summaries_are_not_read_for_the_current_one() -> None:
     with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
         for number in range(5):
             answer(nx, number)
-            head = nx.store.head(1)[0]
+            head = nx.ledger.store.head(1)[0]
             body = msgspec.to_builtins(Compaction(1, head, head + 2, f"Summary {number}."))
-            nx.store.commit("main", Commit((NewEntry("compaction", body=body),)))
+            nx.ledger.store.commit("main", Commit((NewEntry("compaction", body=body),)))
         nx.ledger.undo("main")
-        summaries = [mark.body.get("summary", "") for mark in nx.store.checkpoints(1, replaced=False)]
+        summaries = [mark.body.get("summary", "") for mark in nx.ledger.store.checkpoints(1, replaced=False)]
         assert summaries == ["", "Summary 4.", "Summary 3."]
         mark = nx.ledger.live("main").checkpoint
         assert mark is not None

@@ -56,7 +56,7 @@ def test_a_session_costs_what_the_simulation_says(model: str, tmp_path: Path) ->
     tools = msgspec.json.decode((ROOT / "examples" / "tools.json").read_bytes())["tools"]
     with nexus.open(root, ledger=":memory:", model=model, timezone="Europe/Lisbon") as nx:
         rows = [with_sizes(said[at : at + 4], nx.counter) for at in range(0, len(said), 4)]
-        nx.store.commit("s", Commit(tuple(NewEntry(messages=row, starts_turn=True) for row in rows)))
+        nx.ledger.store.commit("s", Commit(tuple(NewEntry(messages=row, starts_turn=True) for row in rows)))
         known = nx.resolve(model)
         expected = simulate_session(nx, "s", known, tools=tools).rows[0].totals
     sent = play(session(said), NAMED["layered"], model, counter)

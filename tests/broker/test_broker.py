@@ -233,7 +233,7 @@ def test_history_after_compaction_begins_with_documented_summary(nx: Engine) -> 
 def test_undo_restores_history_of_previous_compaction(nx: Engine) -> None:
     """Document 002, `findLatestCompaction`: "Find the LATEST compaction (not first!)"."""
     nx.ledger.compact("s", Compaction(1, 2, 3, "one"), after_checkpoint=0)
-    mark = nx.store.checkpoints(nx.ledger.thread("s"))[0].seq
+    mark = nx.ledger.store.checkpoints(nx.ledger.thread("s"))[0].seq
     nx.ledger.compact("s", Compaction(1, 6, 7, "two"), after_checkpoint=mark)
     assert texts(nx)[0] == "[Previous conversation summary]\ntwo"
     nx.ledger.undo("s")
@@ -241,7 +241,7 @@ def test_undo_restores_history_of_previous_compaction(nx: Engine) -> None:
 
 
 def test_history_accepts_thread_number_and_alias(nx: Engine) -> None:
-    nx.ledger.alias("other", "s")
+    nx.ledger.sessions.alias("other", "s")
     assert texts(nx, "other") == texts(nx, nx.ledger.thread("s")) == texts(nx)
     with pytest.raises(NoSuchSession):
         build_history_messages(nx, "nowhere")

@@ -312,7 +312,7 @@ def test_context_json_omits_lines_of_complete_files(nx: Engine) -> None:
 
 
 def stored(nx: Engine, ctx: nexus.AssembledContext) -> dict[str, Any]:
-    row = nx.store.last_assembly(nx.ledger.thread("s"), ctx.provenance.manifest.view)
+    row = nx.ledger.store.last_assembly(nx.ledger.thread("s"), ctx.provenance.manifest.view)
     assert row is not None
     return row.manifest["context_json"]
 

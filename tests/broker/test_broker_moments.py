@@ -136,7 +136,9 @@ def test_report_between_the_end_of_a_turn_and_its_settling_is_answered() -> None
             assert (await broker.result("go")).event.turn == 1
             await broker.join()
         assert answers(nx, "boss")[-1].startswith("Answer to [Report of worker worker:boss.1.")
-        assert {row.state for row in nx.engine.store.queued_events(None, ("done", "failed", "dropped"))} == {"done"}
+        assert {row.state for row in nx.engine.ledger.store.queued_events(None, ("done", "failed", "dropped"))} == {
+            "done"
+        }
 
     run(work)
 
@@ -151,7 +153,7 @@ def test_steering_event_has_the_next_turn_when_canceled_before_its_message_is_ad
         async with Broker(Agent(nx, Scenario(look_first), tools=[look]), mode="steer") as broker:
 
             async def interrupt() -> None:
-                (row,) = nx.engine.store.events_with_id("two")
+                (row,) = nx.engine.ledger.store.events_with_id("two")
                 assert row.state == "running"
                 await broker.submit(event("stop"), mode="interrupt")
                 await asyncio.Event().wait()
@@ -204,7 +206,7 @@ def test_queue_stops_says_so_and_goes_on_after_a_ledger_error(
     async def work(nx: AsyncEngine) -> None:
         async with Broker(Agent(nx, Scenario(answer))) as broker:
             watched = broker.watch("main")
-            fail = partial(fail_once, monkeypatch, nx.engine.store, method, error)
+            fail = partial(fail_once, monkeypatch, nx.engine.ledger.store, method, error)
             act_before(nx, "accept" if method == "take_lease" else "take_lease", lambda: asyncio.to_thread(fail))
             await broker.submit(event("one"))
             item = await anext(watched)
@@ -212,7 +214,7 @@ def test_queue_stops_says_so_and_goes_on_after_a_ledger_error(
             assert item.event.retryable
             assert item.event.text == f"queue of session 'main' stopped, and goes on in 0.05 s: {error}"
             await broker.join()
-            (row,) = nx.engine.store.events_with_id("one")
+            (row,) = nx.engine.ledger.store.events_with_id("one")
             assert row.state == "done", "who joins waits for the queue that stopped"
         assert answers(nx) == ["Answer to one."]
 
@@ -300,7 +302,7 @@ def test_event_behind_an_earlier_turn_delivered_again_has_one_fork(
             for text in ("one", "two"):
                 await broker.submit(event(text))
                 await broker.result(text)
-            fail_once(monkeypatch, nx.engine.store, "accept_events", LedgerFull("disk full"))
+            fail_once(monkeypatch, nx.engine.ledger.store, "accept_events", LedgerFull("disk full"))
             with pytest.raises(LedgerFull):
                 await broker.submit(event("other two"), turn=1)
             rows = [await broker.submit(event("other two"), turn=1) for _ in range(2)]
@@ -338,7 +340,7 @@ def test_dropped_events_are_summarized_once_when_a_stop_comes_behind_their_turn(
             original = nx.run
 
             async def failing(function: Any, /, *args: Any, **options: Any) -> Any:
-                (three,) = nx.engine.store.events_with_id("three")
+                (three,) = nx.engine.ledger.store.events_with_id("three")
                 if getattr(function, "func", function).__name__ == "left_out" and three.state == "done":
                     nx.run = original
                     raise LedgerFull("disk full")
@@ -362,7 +364,7 @@ def test_submission_that_is_canceled_while_it_is_stored_runs_all_the_same() -> N
 
     async def work(nx: AsyncEngine) -> None:
         stored, goes_on = threading.Event(), threading.Event()
-        original = nx.engine.store.accept_events
+        original = nx.engine.ledger.store.accept_events
 
         def wait_once_stored(*args: Any) -> Any:
             accepted = original(*args)
@@ -370,7 +372,7 @@ def test_submission_that_is_canceled_while_it_is_stored_runs_all_the_same() -> N
             goes_on.wait(30)
             return accepted
 
-        nx.engine.store.accept_events = wait_once_stored
+        nx.engine.ledger.store.accept_events = wait_once_stored
         async with Broker(Agent(nx, Scenario(answer))) as broker:
             submission = asyncio.ensure_future(broker.submit(event("one"), session="main"))
             await asyncio.to_thread(stored.wait, 30)

@@ -67,7 +67,7 @@ def test_event_is_canceled_at_every_moment_of_its_turn() -> None:
 
 def test_event_that_a_killed_process_ran_is_canceled_while_its_session_is_taken_over() -> None:
     async def work(nx: AsyncEngine) -> None:
-        store, model = nx.engine.store, Model()
+        store, model = nx.engine.ledger.store, Model()
         model.gate.clear()
         async with Broker(Agent(nx, model)) as broker:
             await broker.submit(event("one"))
@@ -84,7 +84,7 @@ def test_event_that_a_killed_process_ran_is_canceled_while_its_session_is_taken_
 
 def test_event_of_another_living_process_is_not_canceled() -> None:
     async def work(nx: AsyncEngine) -> None:
-        store, model = nx.engine.store, Model()
+        store, model = nx.engine.ledger.store, Model()
         model.gate.clear()
         async with Broker(Agent(nx, model)) as broker:
             await broker.submit(event("one"))

@@ -57,7 +57,7 @@ def test_a_compaction_is_found_by_session_and_by_id() -> None:
 def test_session_label_of_a_context_is_the_sessions_own_under_an_alias() -> None:
     """Document 002, "AssembledContext Output": `sessionLabel`, "Which session this turn belongs to"."""
     nx = talked(1)
-    nx.ledger.alias("work", "main")
+    nx.ledger.sessions.alias("work", "main")
     ctx = nx.assemble("Next.", session="work")
     assert ctx.session_label == ctx.to_json()["sessionLabel"] == "main"
     nx.record(ctx, nexus.AgentResult((nexus.assistant("Yes."),)))

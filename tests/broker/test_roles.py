@@ -142,8 +142,8 @@ def test_manager_persona_is_found_behind_many_entries(nx: Engine) -> None:
 def test_recorded_manager_is_parent_session_or_alias(nx: Engine) -> None:
     say(nx, "Good evening", "Hello", session="dm:ann", persona="night")
     say(nx, "Go", "Done", session="worker:count", role="worker", task="Count.", manager="dm:ann")
-    nx.ledger.update("worker:count", parent_session="dm:ann")
-    nx.ledger.rename("dm:ann", "dm:ann-maria")
+    nx.ledger.sessions.update("worker:count", parent_session="dm:ann")
+    nx.ledger.sessions.rename("dm:ann", "dm:ann-maria")
     assert "THE SOUL OF THE NIGHT" in worker(nx).system_prompt
     assert "THE SOUL OF THE NIGHT" in worker(nx, session="worker:other", manager="dm:ann").system_prompt
 

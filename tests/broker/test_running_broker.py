@@ -70,7 +70,7 @@ def test_accepted_event_is_in_the_ledger_and_is_answered() -> None:
             watched = broker.watch()
             row = await broker.submit("Hello", session="s")
             assert (row.session, row.state) == ("s", "queued")
-            assert nx.engine.store.queued_event(row.key) == row
+            assert nx.engine.ledger.store.queued_event(row.key) == row
             await model.started.wait()
             assert (broker.state("s"), broker.state("other")) == ("processing", "idle")
             model.gate.set()
@@ -229,7 +229,7 @@ def test_broker_goes_on_after_a_restart(tmp_path: Path) -> None:
                     break
 
     async def go_on(nx: AsyncEngine) -> None:
-        states = {row.id: row.state for row in nx.engine.store.queued_events()}
+        states = {row.id: row.state for row in nx.engine.ledger.store.queued_events()}
         assert states == {"one": "running", "two": "queued", "three": "running"}
         async with Broker(Agent(nx, Model())) as broker:
             assert [(await broker.result(text)).text for text in ("one", "two", "three")] == [
@@ -358,8 +358,8 @@ def test_worker_that_runs_later_is_linked_to_the_turn_that_spawned_it() -> None:
             model.gate.set()
             await broker.join()
         assert model.sessions[:3] == ["boss"] * 3, "the worker runs behind the next turn"
-        (info,) = nx.engine.ledger.spawned("boss")
-        facts = nx.engine.ledger.metadata(info.label)
+        (info,) = nx.engine.ledger.sessions.spawned("boss")
+        facts = nx.engine.ledger.sessions.metadata(info.label)
         assert (facts.parent_turn, facts.parent_call_id, facts.task) == (1, "w", "count")
         assert answers(nx, info.label) == ["Done."]
 

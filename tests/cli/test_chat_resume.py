@@ -107,7 +107,7 @@ def test_last_reply_keeps_its_lines(chat: Start, server: ModelServer) -> None:
 def test_turn_of_another_program_is_waited_for_by_name(chat: Start, server: ModelServer, empty: Path) -> None:
     talk = chat()
     with nexus.open(empty) as nx:
-        with session_lease(nx.store, "main"):
+        with session_lease(nx.ledger.store, "main"):
             talk.say("Hello", "waiting for another turn of this session")
             assert not server.requests
         talk.wait_for("Good morning.", PROMPT)

@@ -136,7 +136,7 @@ def test_an_svg_that_cannot_be_written_is_refused_by_name(example: Path) -> None
 )
 def test_any_session_name_is_shown_as_it_is(empty: Path, session: str) -> None:
     with nexus.open(workspace=empty) as nx:
-        nx.ledger.create(session)
+        nx.ledger.sessions.create(session)
     ran = run("context", session, folder=empty)
     assert ran.code == 0
     assert session in ran.out.replace("\n", "")

@@ -114,10 +114,12 @@ def test_assemble_rebuilds_recorded_call_with_changes_and_writes_nothing(talk: P
 
 def test_unverified_call_exits_5_and_is_printed_with_unverified(talk: Path) -> None:
     with nexus.open(talk, models={}) as nx:
-        call = recorded_call(nx.store, "main", 3)
-        records = [r for r in nx.store.dump() if getattr(r, "sha256", "") != call.row.manifest["inputs"]["blocks"]]
+        call = recorded_call(nx.ledger.store, "main", 3)
+        records = [
+            r for r in nx.ledger.store.dump() if getattr(r, "sha256", "") != call.row.manifest["inputs"]["blocks"]
+        ]
     with nexus.open(ledger=talk / "other.db") as nx:
-        nx.store.load(records)
+        nx.ledger.store.load(records)
     done = run("replay", "main", "3", "--ledger", "other.db", folder=talk)
     assert (done.code, done.out) == (5, "")
     assert "blocks (" in done.err

@@ -54,14 +54,14 @@ def two(empty: Path) -> Generator[tuple[Engine, Engine]]:
 
 def before_the_next(nx: Engine, name: str, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Does something right before the engine's store writes next."""
-    write = getattr(nx.store, name)
+    write = getattr(nx.ledger.store, name)
 
     def late(*args: Any, **options: Any) -> Any:
-        monkeypatch.setattr(nx.store, name, write)
+        monkeypatch.setattr(nx.ledger.store, name, write)
         act()
         return write(*args, **options)
 
-    monkeypatch.setattr(nx.store, name, late)
+    monkeypatch.setattr(nx.ledger.store, name, late)
 
 
 FILES = {"plain": {}, "fork": {"fork": "u8 a8"}, "side": {"side": "u7 a7"}, "both": {"fork": "u8 a8", "side": "u7 a7"}}
@@ -81,7 +81,7 @@ def test_concurrent_imports_add_once_and_report_nothing_added(
     keys = {key for transcript in read(path) for key in transcript.all_keys()}
     assert sum(one.added_entries for one in own) + sum(one.added_entries for one in others) == len(keys)
     assert sum(one.messages for one in own + others) == len(keys)
-    assert {key: len(first.store.holders(key)) for key in keys} == dict.fromkeys(keys, 1)
+    assert {key: len(first.ledger.store.holders(key)) for key in keys} == dict.fromkeys(keys, 1)
     assert [(one.added_entries, one.messages) for one in imported(first, path)] == [(0, 0)] * (
         2 if "side" in FILES[kind] else 1
     )
@@ -103,7 +103,7 @@ def test_import_gives_up_with_error_when_session_changes_constantly(
     path = tmp_path / "log.jsonl"
     ids = "u1 a1"
     imported(two[0], written(path, "s", ids))
-    write, tries = two[0].store.commit, iter(range(10, 10 + ATTEMPTS))
+    write, tries = two[0].ledger.store.commit, iter(range(10, 10 + ATTEMPTS))
 
     def late(*args: Any, **options: Any) -> Any:
         nonlocal ids
@@ -111,7 +111,7 @@ def test_import_gives_up_with_error_when_session_changes_constantly(
         imported(two[1], written(tmp_path / "other.jsonl", "s", ids))
         return write(*args, **options)
 
-    monkeypatch.setattr(two[0].store, "commit", late)
+    monkeypatch.setattr(two[0].ledger.store, "commit", late)
     with pytest.raises(LedgerBusy, match="import again"):
         imported(two[0], written(path, "s", f"u1 a1 {' '.join(f'u{at}' for at in range(10, 12 + ATTEMPTS))}"))
     assert next(tries, None) is None

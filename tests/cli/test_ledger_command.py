@@ -196,7 +196,7 @@ def test_figures_are_printed_and_the_same_as_json(example: Path) -> None:
 def test_commands_print_number_of_time_outside_calendar(empty: Path, at_ms: int) -> None:
     with nexus.open(workspace=empty) as nx:
         said = with_sizes([user("Hi", at_ms=at_ms), assistant("", ToolCall("c", "ping", "{}"))], nx.counter)
-        nx.store.commit("old", Commit((NewEntry(messages=said, at_ms=at_ms, starts_turn=True),)))
+        nx.ledger.store.commit("old", Commit((NewEntry(messages=said, at_ms=at_ms, starts_turn=True),)))
     shown = "1969-12-31 23:59" if at_ms == -1 else f"[no time: {at_ms}]"
     assert f"from, to     {shown}, {shown}" in run("ledger", "stats", folder=empty).out
     for command in (("session", "turns", "old"), ("session", "calls", "old"), ("search", "hi"), ("sessions",),
@@ -232,7 +232,7 @@ def test_figures_take_whatever_was_reported(empty: Path) -> None:
     with nexus.open(workspace=empty) as nx:
         for body, _ in USAGE:
             entry = NewEntry(messages=with_sizes([user("Hi")], nx.counter), starts_turn=True, body=body)
-            nx.store.commit("main", Commit((entry,)))
+            nx.ledger.store.commit("main", Commit((entry,)))
     ran = run("ledger", "stats", "--json", folder=empty)
     assert ran.code == 0, ran.err
     usage = {(one["provider"], one["model"]): one for one in ran.json["usage"]}

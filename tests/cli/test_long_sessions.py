@@ -68,7 +68,7 @@ def test_damage_near_the_end_is_said_before_anything_is_shown(
 
 def test_a_session_without_messages_says_so(empty: Path) -> None:
     with nexus.open(workspace=empty) as nx:
-        nx.ledger.create("bare")
+        nx.ledger.sessions.create("bare")
     assert run("history", "bare", folder=empty).out.strip() == "Session 'bare' has no messages yet."
     assert run("history", "bare", "--json", folder=empty).json == []
     assert run("session", "turns", "bare", "--json", folder=empty).json == []

@@ -61,8 +61,10 @@ def test_what_was_learned_about_counting_is_listed_by_provider_and_model(empty: 
     assert "No calibrations yet" in run("config", "models", "--calibrated", folder=empty).out
     assert run("config", "models", "--calibrated", "--json", folder=empty).json == []
     with nexus.open(empty) as nx:
-        nx.store.calibrate("openai", "gpt-4o", StoredCalibration(61, 12, 1_760_000_000_000))
-        nx.store.calibrate("openrouter", "claude-sonnet-4-5 by words", StoredCalibration(128, 2, 1_760_000_000_000))
+        nx.ledger.store.calibrate("openai", "gpt-4o", StoredCalibration(61, 12, 1_760_000_000_000))
+        nx.ledger.store.calibrate(
+            "openrouter", "claude-sonnet-4-5 by words", StoredCalibration(128, 2, 1_760_000_000_000)
+        )
     lines = run("config", "models", "--calibrated", folder=empty).out.splitlines()
     assert [line.split()[:5] for line in lines[1:3]] == [
         ["gpt-4o", "openai", "0.95", "1.00", "12"],
@@ -88,8 +90,10 @@ def test_recording_a_reply_with_usage_shows_in_what_was_learned(empty: Path) -> 
 
 def test_calibration_of_estimate_by_content_starts_from_one(empty: Path) -> None:
     with nexus.open(empty) as nx:
-        nx.store.calibrate("anthropic", "claude-sonnet-4-5", StoredCalibration(128, 2, 1_760_000_000_000))
-        nx.store.calibrate("anthropic", "claude-sonnet-4-5 by content", StoredCalibration(67, 1, 1_760_000_000_000))
+        nx.ledger.store.calibrate("anthropic", "claude-sonnet-4-5", StoredCalibration(128, 2, 1_760_000_000_000))
+        nx.ledger.store.calibrate(
+            "anthropic", "claude-sonnet-4-5 by content", StoredCalibration(67, 1, 1_760_000_000_000)
+        )
     found = run("config", "models", "--calibrated", "claude-sonnet-4-5", "--json", folder=empty).json
     assert [(one["model"], one["factor"], one["cold_factor"]) for one in found] == [
         ("claude-sonnet-4-5", 2.0, 1.1),

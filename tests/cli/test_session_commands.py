@@ -110,7 +110,7 @@ def _read(master: int) -> Iterator[bytes]:
 def test_show_tells_what_is_known_of_a_session(folder: Path) -> None:
     compacted(folder)
     with opened(folder) as nx:
-        nx.ledger.create(
+        nx.ledger.sessions.create(
             "scout", SessionMetadata(parent_session="main", parent_turn=2, task="find it", persona="Scout")
         )
         nx.ledger.open_turn("main", of(user("Next?")))
@@ -201,7 +201,7 @@ def test_sessions_lists_inactive_ones_with_status_only_with_all(folder: Path) ->
 def test_the_list_shows_the_parent_of_a_session_that_another_one_spawned(folder: Path) -> None:
     assert "parent" not in done("sessions", folder=folder)
     with opened(folder) as nx:
-        nx.ledger.create("scout", SessionMetadata(parent_session="main"))
+        nx.ledger.sessions.create("scout", SessionMetadata(parent_session="main"))
     shown = done("sessions", folder=folder).splitlines()
     (line,) = [line for line in shown if line.startswith("scout")]
     assert "parent" in shown[0]
@@ -593,7 +593,7 @@ def test_no_command_makes_a_file_where_there_is_no_ledger(tmp_path: Path) -> Non
 def test_session_commands_escape_control_characters_in_names(folder: Path) -> None:
     name = "ev\x1b[31mil\nna\x07me"
     with opened(folder) as nx:
-        nx.ledger.create("spawned", SessionMetadata(task=name))
+        nx.ledger.sessions.create("spawned", SessionMetadata(task=name))
         nx.ledger.compact("main", Compaction(1, 4, 5, name), after_checkpoint=0)
     done("session", "rename", "main", name, folder=folder)
     done("session", "set", "spawned", f"parent_session={name}", f"persona={name}", folder=folder)

@@ -90,7 +90,7 @@ def test_last_is_the_newest_session_unless_a_session_has_the_name(ids: Path) -> 
     rejected = run("session", "alias", "last", SECOND, folder=ids)
     assert "'last' means the newest session" in rejected.err
     with nexus.open(ids) as nx:
-        nx.ledger.alias("last", SECOND)
+        nx.ledger.sessions.alias("last", SECOND)
     assert run("session", "show", "last", "--json", folder=ids).json["session"] == SECOND
     run("session", "unalias", "last", folder=ids)
     with nexus.open(workspace=ids) as nx:

@@ -51,12 +51,12 @@ REFUSED = [
 def hostile(empty: Path) -> Path:
     """A workspace whose session has such text wherever text can stand."""
     with nexus.open(workspace=empty, counter=COUNTER) as nx:
-        nx.ledger.create(EVIL, SessionMetadata(title=EVIL, persona=EVIL, task=EVIL))
+        nx.ledger.sessions.create(EVIL, SessionMetadata(title=EVIL, persona=EVIL, task=EVIL))
         said: list[Message] = [user(f"index {EVIL}"), assistant(EVIL, ToolCall(EVIL, EVIL, EVIL)), tool(EVIL, EVIL)]
         nx.ledger.open_turn(EVIL, with_sizes(said, COUNTER), model=EVIL, provider=EVIL)
         nx.ledger.close_turn(EVIL, error=EVIL, usage={"input_tokens": 1})
         nx.ledger.pin(EVIL, nx.ledger.entries(EVIL)[0].rows[0].ref, EVIL)
-        nx.ledger.alias(f"a{EVIL}", EVIL, EVIL)
+        nx.ledger.sessions.alias(f"a{EVIL}", EVIL, EVIL)
     write_json(empty / f"talk{EVIL}.json", {"messages": [{"role": "user", "content": EVIL}]})
     (empty / f"bad{EVIL}.json").write_text("{")
     return empty
@@ -110,7 +110,7 @@ def test_wrong_usage_with_json_names_its_code_and_what_is_wrong(empty: Path) -> 
 def test_spaces_and_joiners_that_languages_need_are_shown_as_they_are(empty: Path) -> None:
     name = "会議　記録 می‌خواهم a\u00a0b"
     with nexus.open(workspace=empty, counter=COUNTER) as nx:
-        nx.ledger.create(name)
+        nx.ledger.sessions.create(name)
     assert name in run("sessions", folder=empty).out
 
 

@@ -74,12 +74,12 @@ def test_wide_and_deep_workers_are_a_tree_with_state_tokens_and_cost(empty: Path
 
 def test_hostile_names_tasks_and_calls_are_escaped_and_shortened(empty: Path) -> None:
     with nexus.open(empty) as nx:
-        nx.ledger.create("boss")
+        nx.ledger.sessions.create("boss")
         long = SessionMetadata(parent_session="boss", task="y" * 1_000_000, task_status=EVIL)
-        nx.ledger.create(f"a{EVIL}", SessionMetadata(parent_session="boss", task=EVIL))
-        nx.ledger.create("b" * 900, long)
-        nx.ledger.archive("b" * 900)
-        nx.ledger.create("c", SessionMetadata(parent_session="b" * 900))
+        nx.ledger.sessions.create(f"a{EVIL}", SessionMetadata(parent_session="boss", task=EVIL))
+        nx.ledger.sessions.create("b" * 900, long)
+        nx.ledger.sessions.archive("b" * 900)
+        nx.ledger.sessions.create("c", SessionMetadata(parent_session="b" * 900))
     lines = shown(empty, "boss")
     assert lines[-6:] == [
         "spawned        3 sessions",
@@ -95,9 +95,9 @@ def test_hostile_names_tasks_and_calls_are_escaped_and_shortened(empty: Path) ->
 
 def test_tree_ends_at_the_deepest_level_and_names_the_rest(empty: Path) -> None:
     with nexus.open(empty) as nx:
-        nx.ledger.create("s0")
+        nx.ledger.sessions.create("s0")
         for number in range(1, 200):
-            nx.ledger.create(f"s{number}", SessionMetadata(parent_session=f"s{number - 1}"))
+            nx.ledger.sessions.create(f"s{number}", SessionMetadata(parent_session=f"s{number - 1}"))
     lines = shown(empty, "s0")
     assert [line.strip() for line in lines[-2:]] == ["s20: no turn yet", "1 more: nexus session show s20"]
     found = run("session", "show", "s0", "--json", folder=empty).json

@@ -210,11 +210,11 @@ def test_changed_file_breaks_prefix_and_is_reported(tmp_path: Path) -> None:
 def test_assemble_writes_nothing_and_is_deterministic(tmp_path: Path) -> None:
     nx = workspace(tmp_path, AGENTS="one")
     say(nx, "hi")
-    head = nx.store.head(1)
+    head = nx.ledger.store.head(1)
     event = nexus.Event(content=(Text("again"),), at_ms=NOON)
     one, two = (json.dumps(nx.assemble(event, session="s").to_anthropic()) for _ in range(2))
     assert one == two
-    assert nx.store.head(1) == head
+    assert nx.ledger.store.head(1) == head
     assert nx.assemble("x", session="never heard of").history.end == 0
     assert [info.label for info in nx.sessions()] == ["s"]
 
@@ -229,14 +229,14 @@ def test_record_stores_turn_cut_and_manifest_atomically_once(tmp_path: Path) -> 
         nx.record(ctx, nexus.AgentResult((assistant("answer " * 60),)))
     assert ctx.cut
     done = nx.record(ctx, nexus.AgentResult((assistant("last"),)))
-    thread = nx.store.thread_of("s")
+    thread = nx.ledger.store.thread_of("s")
     assert thread is not None
-    assert nx.store.last_cut(thread, ctx.provenance.manifest.view) == ctx.cut
-    stored = nx.store.last_assembly(thread, ctx.provenance.manifest.view)
+    assert nx.ledger.store.last_cut(thread, ctx.provenance.manifest.view) == ctx.cut
+    stored = nx.ledger.store.last_assembly(thread, ctx.provenance.manifest.view)
     assert stored is not None
     assert stored.manifest["id"] == ctx.provenance.manifest.id
     assert nx.record(ctx, nexus.AgentResult((assistant("last"),))).added == 0
-    assert nx.store.head(thread)[0] == done.head
+    assert nx.ledger.store.head(thread)[0] == done.head
 
 
 def test_cut_of_small_window_does_not_affect_large_window(tmp_path: Path) -> None:

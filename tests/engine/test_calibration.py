@@ -78,7 +78,7 @@ def test_calibration_factor_decreases_gradually() -> None:
 
 def test_factor_scales_capacity_and_errors_use_provider_tokens() -> None:
     nx = opened()
-    nx.store.calibrate("unknown", "our-model", StoredCalibration(128, 9))
+    nx.ledger.store.calibrate("unknown", "our-model", StoredCalibration(128, 9))
     ctx = large(nx)
     assert ctx.provenance.manifest.factor == 2.0
     assert ctx.token_budget.used.total >= 2 * ctx.provenance.manifest.base - 4
@@ -95,7 +95,7 @@ def test_calibration_is_stored_per_provider_and_model_name(tmp_path: Path) -> No
     with nexus.open(ledger=file, clock_ms=lambda: 7) as nx:
         ctx = nx.assemble(PARAGRAPH * 400, session="s", model="gpt-4o-2024-08-06")
         nx.record(ctx, reply(int(ctx.provenance.manifest.base * 1.5), model="gpt-4o-2024-08-06"))
-        assert nx.store.calibrations() == [("openai", "gpt-4o", StoredCalibration(80, 1, 7))]
+        assert nx.ledger.store.calibrations() == [("openai", "gpt-4o", StoredCalibration(80, 1, 7))]
     with nexus.open(ledger=file) as nx:
         assert nx.assemble("x", session="other", model="gpt-4o").provenance.manifest.factor == 1.25
         assert nx.assemble("x", session="other", model="gpt-5").provenance.manifest.factor == 1.0
@@ -110,14 +110,14 @@ def test_agreeing_reports_keep_factor_and_stop_writes_after_sixteen() -> None:
         ctx = nx.assemble(PARAGRAPH * 60, session=f"s{number}")
         assert ctx.provenance.manifest.factor == 1.0
         nx.record(ctx, reply(int(ctx.provenance.manifest.base * 0.96)))
-    assert nx.store.calibration("unknown", "our-model") == StoredCalibration(64, 16, 1_760_000_000_000)
+    assert nx.ledger.store.calibration("unknown", "our-model") == StoredCalibration(64, 16, 1_760_000_000_000)
 
 
 @pytest.mark.parametrize("usage", [0, 1, 10_000_000, -5, 10**30, 1_500.5])
 def test_implausible_usage_does_not_change_calibration(usage: Any) -> None:
     nx = opened()
     nx.record(large(nx), reply(usage))
-    assert nx.store.calibrations() == []
+    assert nx.ledger.store.calibrations() == []
     assert large(nx).accounting.anchor is None
 
 
@@ -126,7 +126,7 @@ def test_summed_usage_does_not_change_calibration() -> None:
     ctx = large(nx)
     steps = (assistant("", ToolCall("c", "look", "{}")), tool("c", "seen", "look"), assistant("Done."))
     nx.record(ctx, nexus.AgentResult(steps, nexus.TokenUsage(3 * ctx.provenance.manifest.base, 9)))
-    assert nx.store.calibrations() == []
+    assert nx.ledger.store.calibrations() == []
     assert large(nx).accounting.anchor is None
 
 
@@ -134,10 +134,10 @@ def test_answer_of_other_model_calibrates_only_unknown_names() -> None:
     nx = opened()
     ctx = nx.assemble(PARAGRAPH * 60, session="s", model="claude-sonnet-4-5")
     nx.record(ctx, reply(ctx.provenance.manifest.base, model="gpt-5-2025-08-07"))
-    assert nx.store.calibrations() == []
+    assert nx.ledger.store.calibrations() == []
     ctx = nx.assemble(PARAGRAPH * 60, session="d", model="my-deployment")
     nx.record(ctx, reply(ctx.provenance.manifest.base, model="gpt-5-2025-08-07"))
-    assert [name for _, name, _ in nx.store.calibrations()] == ["my-deployment"]
+    assert [name for _, name, _ in nx.ledger.store.calibrations()] == ["my-deployment"]
 
 
 def test_prompt_with_images_does_not_change_calibration() -> None:
@@ -150,7 +150,7 @@ def test_prompt_with_images_does_not_change_calibration() -> None:
     shown = Message("tool", (ToolResult("c", (Text("see"), picture), "look"),))
     ctx = nx.assemble([shown], session="tools")
     nx.record(ctx, reply(2 * ctx.provenance.manifest.base))
-    assert nx.store.calibrations() == []
+    assert nx.ledger.store.calibrations() == []
 
 
 def test_recording_the_same_reply_again_counts_it_once() -> None:
@@ -158,7 +158,7 @@ def test_recording_the_same_reply_again_counts_it_once() -> None:
     ctx = large(nx)
     for _ in range(3):
         nx.record(ctx, reply(int(ctx.provenance.manifest.base * 0.97)))
-    assert nx.store.calibrations() == [("unknown", "our-model", StoredCalibration(64, 1, 1_760_000_000_000))]
+    assert nx.ledger.store.calibrations() == [("unknown", "our-model", StoredCalibration(64, 1, 1_760_000_000_000))]
 
 
 def test_calibration_is_separate_per_counter(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_calibration_is_separate_per_counter(tmp_path: Path) -> None:
     with nexus.open(ledger=file, counter=Words(), models=OURS, model="our-model") as nx:
         ctx = large(nx)
         nx.record(ctx, reply(2 * ctx.provenance.manifest.base))
-        assert [name for _, name, _ in nx.store.calibrations()] == ["our-model by words"]
+        assert [name for _, name, _ in nx.ledger.store.calibrations()] == ["our-model by words"]
     with nexus.open(ledger=file, models=OURS, model="our-model") as nx:
         assert large(nx).provenance.manifest.factor == 1.0
 

@@ -240,15 +240,15 @@ def test_every_message_is_visible_or_covered_after_any_number_of_compactions(
                 for step in range(size):
                     results = tool(f"c{number}" if not step else f"c{number}_{step}", LINE * size, "run")
                     commit(nx, session, results, assistant("", ToolCall(f"c{number}_{step + 1}", "run", "{}")))
-            elif kind == "compact" and nx.store.thread_of(session):
+            elif kind == "compact" and nx.ledger.store.thread_of(session):
                 nx.compact(session, budget=budget, profile="bare", share=0.2 * size)
-            elif kind == "undo" and nx.store.thread_of(session):
+            elif kind == "undo" and nx.ledger.store.thread_of(session):
                 if nx.ledger.live(session).checkpoint is not None:
                     nx.ledger.undo(session)
-            elif kind == "fork" and nx.store.thread_of(session):
+            elif kind == "fork" and nx.ledger.store.thread_of(session):
                 nx.ledger.fork(f"s{number}", session)
                 session = f"s{number}"
-            if nx.store.thread_of(session):
+            if nx.ledger.store.thread_of(session):
                 check(nx, session, budget)
 
 
@@ -283,6 +283,6 @@ def check(nx: Engine, session: str, budget: int) -> None:
     assert check_openai(ctx.to_openai()) == [] and recount(ctx.to_openai()) <= budget
     shown = visible_start(chain)
     rows = [row for entry in entries for row in entry.rows if row.ref >= shown]
-    if ctx.cut is None and nx.store.last_cut(nx.ledger.thread(session), ctx.provenance.manifest.view) is None:
+    if ctx.cut is None and nx.ledger.store.last_cut(nx.ledger.thread(session), ctx.provenance.manifest.view) is None:
         body = texts(ctx)
         assert all(row.message.text()[:6] in body for row in rows if row.message.role == "user")

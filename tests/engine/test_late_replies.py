@@ -66,7 +66,7 @@ def test_reply_of_an_earlier_turn_is_stored_behind_its_own_question(nx: Engine) 
     stored = late.value.stored_as
     assert [message.text() for message in nx.history(stored)] == ["Question 1?", "Answer 1."]
     assert late.value.reply == answer(1)
-    assert [info.label for info in nx.ledger.late_replies("s")] == [stored]
+    assert [info.label for info in nx.ledger.upkeep.late_replies("s")] == [stored]
     assert stored not in [info.label for info in nx.sessions()]
     ctx = nx.replay(stored, 1)
     assert ctx.current_message.text().endswith("Question 1?")
@@ -93,7 +93,7 @@ def test_results_that_come_late_are_kept_apart_and_end_the_turn(nx: Engine) -> N
     nx.begin(asked(2), session="s")
     with pytest.raises(TurnSuperseded):
         first.result("c", "found it")
-    (late,) = nx.ledger.late_replies("s")
+    (late,) = nx.ledger.upkeep.late_replies("s")
     assert [result.content for message in nx.history(late.label) for result in message.results()] == [
         (Text("found it"),)
     ]
@@ -130,7 +130,7 @@ def test_reply_after_a_rewind_behind_its_turn_is_late(nx: Engine) -> None:
 def test_reply_to_an_erased_session_brings_nothing_back(nx: Engine) -> None:
     turn = nx.begin(asked(1), session="s")
     turn.assemble()
-    nx.ledger.erase("s")
+    nx.ledger.upkeep.erase("s")
     nx.begin(asked(2), session="s")
     with pytest.raises(LateReply) as late:
         turn.record(answer(1))
@@ -157,7 +157,7 @@ def test_erase_takes_the_late_replies_of_a_session(nx: Engine) -> None:
     nx.begin(asked(2), session="s")
     with pytest.raises(LateReply):
         first.record(answer(1))
-    nx.ledger.erase("s")
+    nx.ledger.upkeep.erase("s")
     assert nx.sessions(include_inactive=True) == []
 
 

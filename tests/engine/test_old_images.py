@@ -78,7 +78,7 @@ def test_old_images_are_replaced_in_one_recorded_cut() -> None:
             assert noted(ctx)[-3:] == [0, 0, 0] and 0 not in noted(ctx)[:-3]
             assert ctx.accounting.prefix.causes == ("images of older turns became notes",)
             assert ctx.token_budget.used.total < 40_000
-        stored = nx.store.cuts(1, made[-1].provenance.manifest.view)
+        stored = nx.ledger.store.cuts(1, made[-1].provenance.manifest.view)
         assert [cut.images_until_seq for cut in stored] == [ctx.cut.images_until_seq for ctx in cuts if ctx.cut]
         assert len(nx.history("main")) == 40
         assert sum(isinstance(part, Image) for message in nx.history("main") for part in message.parts) == 19

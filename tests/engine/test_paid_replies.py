@@ -47,7 +47,7 @@ def paid(_ctx: object = None) -> dict[str, Any]:
 @contextmanager
 def full(nx: Engine) -> Iterator[None]:
     """Let the ledger's file take no further page while the block runs."""
-    store = nx.store
+    store = nx.ledger.store
     assert isinstance(store, SqliteLedger)
 
     def limit(pages: int) -> None:
@@ -123,7 +123,7 @@ def test_recorded_reply_waits_no_longer_and_is_not_recorded_twice(nx: Engine) ->
     with pytest.raises(BadReply, match="reply is already recorded in turn 1 of session 's'"):
         turn.record(failed.value.reply)
     assert texts(nx) == ["A question?", "A paid reply. "]
-    assert not nx.ledger.late_replies("s")
+    assert not nx.ledger.upkeep.late_replies("s")
 
 
 def test_next_program_that_opens_the_ledger_records_the_reply(nx: Engine, tmp_path: Path) -> None:
@@ -146,12 +146,12 @@ def test_reply_that_waited_until_a_later_turn_began_is_late_and_not_under_it(nx:
     turn.assemble()
     with full(nx), pytest.raises(LedgerFull):
         turn.record(paid())
-    other = nexus.open(ledger=nx.store, home=nx.credentials.home)
+    other = nexus.open(ledger=nx.ledger.store, home=nx.credentials.home)
     other.unrecorded.path = None  # a program on another machine, which does not see the file
     other.begin("Another question?", session="s")
     assert nx.recorder.record_waiting() == 1
     assert texts(nx) == ["A question?", "Another questi"[:14]]
-    (late,) = nx.ledger.late_replies("s")
+    (late,) = nx.ledger.upkeep.late_replies("s")
     assert texts(nx, late.label) == ["A question?", "A paid reply. "]
 
 
@@ -177,8 +177,8 @@ def test_ledger_that_fails_before_the_commit_keeps_the_reply(nx: Engine, monkeyp
         raise LedgerError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(nx.store, "session", fail)
-        patch.setattr(nx.store, "commit", fail)
+        patch.setattr(nx.ledger.store, "session", fail)
+        patch.setattr(nx.ledger.store, "commit", fail)
         with pytest.raises(LedgerError, match="I/O") as failed:
             turn.record(paid())
     assert failed.value.reply == paid()
@@ -190,7 +190,7 @@ def test_calibration_that_fails_does_not_fail_a_stored_reply(nx: Engine, monkeyp
     def fail(*_: object) -> None:
         raise LedgerError("disk I/O error")
 
-    monkeypatch.setattr(nx.store, "calibrate", fail)
+    monkeypatch.setattr(nx.ledger.store, "calibrate", fail)
     usage = {"prompt_tokens": 5_000, "completion_tokens": 5, "total_tokens": 5_005}
     nexus.call(nx, EVENT, lambda _: {**paid(), "usage": usage}, session="s")
     assert texts(nx)[-1] == PAID[:14]
@@ -209,7 +209,7 @@ def test_reply_is_never_recorded_in_a_ledger_that_took_the_place_of_its_own(tmp_
         nx.begin("How much is it?", session="s").assemble()
         assert nx.recorder.record_waiting() == 0
         assert texts(nx) == ["How much is it"]
-        assert not list(nx.ledger.late_replies("s"))
+        assert not list(nx.ledger.upkeep.late_replies("s"))
     original.replace(file)
     with nexus.open(ledger=file, home=tmp_path) as nx:
         assert texts(nx) == ["A question?", PAID[:14]]
@@ -219,7 +219,7 @@ def test_reply_is_never_recorded_in_a_ledger_that_took_the_place_of_its_own(tmp_
 def test_busy_and_unreachable_ledgers_are_tried_again(
     nx: Engine, error: type[LedgerError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, left = nx.store.commit, [2]
+    commit, left = nx.ledger.store.commit, [2]
 
     def refuse_twice(session: str, new: Commit, *more: Any) -> Any:
         if new.assembly is not None and left[0]:
@@ -227,7 +227,7 @@ def test_busy_and_unreachable_ledgers_are_tried_again(
             raise error("refused")
         return commit(session, new, *more)
 
-    monkeypatch.setattr(nx.store, "commit", refuse_twice)
+    monkeypatch.setattr(nx.ledger.store, "commit", refuse_twice)
     assert nexus.call(nx, EVENT, paid, session="s").result.messages[-1].text() == PAID
     assert left == [0]
 
@@ -432,7 +432,7 @@ def test_erase_forgets_waiting_replies(nx: Engine, tmp_path: Path) -> None:
     with full(nx), pytest.raises(LedgerFull):
         turn.record(paid())
     assert PAID.encode()[:14] in (tmp_path / "ledger.db.unrecorded").read_bytes()
-    assert nx.ledger.erase_principal("ann").replies == 1
+    assert nx.ledger.upkeep.erase_principal("ann").replies == 1
     assert PAID.encode()[:14] not in (tmp_path / "ledger.db.unrecorded").read_bytes()
     assert nx.recorder.record_waiting() == 0
     assert nx.sessions(include_inactive=True) == []

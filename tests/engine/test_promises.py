@@ -128,7 +128,7 @@ def test_shown_and_omitted_messages_add_up_to_all() -> None:
             ctx = nx.assemble(f"u{number} " + "w " * 40, session="s", model="gpt-4o", budget=1_500)
             nx.record(ctx, nexus.AgentResult((assistant("", *two),)))
         ctx = nx.assemble("x", session="s", model="gpt-4o", budget=1_500)
-        cut = ctx.cut or nx.store.last_cut(1, ctx.provenance.manifest.view)
+        cut = ctx.cut or nx.ledger.store.last_cut(1, ctx.provenance.manifest.view)
         assert cut is not None
         kept = [message for message in ctx.history if message.role != "tool" and message not in ctx.history.opening]
         stay = [message for message in ctx.history.opening if message in nx.history("s")]
@@ -175,7 +175,7 @@ def test_fork_with_replaced_parent_is_damage(tmp_path: Path) -> None:
         for session in ("one", "other"):
             append(nx, session, user(session))
             append(nx, session, assistant("yes"))
-        nx.store.fork("fork", "one", 1)
+        nx.ledger.store.fork("fork", "one", 1)
         append(nx, "fork", user("own"))
     db = apsw.Connection(str(ledger))
     db.execute("UPDATE thread SET parent=2 WHERE id=3")

@@ -113,14 +113,14 @@ class Walk:
         (self.workspace / name).write_text(f"{session} " * self.chance.randint(0, 60))
 
     def compact(self, session: str) -> None:
-        head = self.nx.store.head(self.nx.ledger.thread(session))[0]
-        marks = self.nx.store.checkpoints(self.nx.ledger.thread(session))
+        head = self.nx.ledger.store.head(self.nx.ledger.thread(session))[0]
+        marks = self.nx.ledger.store.checkpoints(self.nx.ledger.thread(session))
         to = self.chance.randint(1, max(head - 1, 1))
         made = Compaction(covers_from=1, covers_to=to, first_kept=to + 1, summary=f"what was said up to {to}")
         self.nx.ledger.compact(session, made, after_checkpoint=marks[0].seq if marks else 0)
 
     def clear(self, session: str) -> None:
-        self.nx.store.commit(session, Commit((NewEntry("clear"),)))
+        self.nx.ledger.store.commit(session, Commit((NewEntry("clear"),)))
 
     def undo(self, session: str) -> None:
         self.nx.ledger.undo(session)
@@ -129,7 +129,7 @@ class Walk:
         self.nx.ledger.redo(session)
 
     def pin(self, session: str) -> None:
-        head = self.nx.store.head(self.nx.ledger.thread(session))[0]
+        head = self.nx.ledger.store.head(self.nx.ledger.thread(session))[0]
         self.nx.ledger.pin(session, MessageRef(self.chance.randint(1, max(head, 1)), 0))
 
     def unpin(self, session: str) -> None:
@@ -140,7 +140,7 @@ class Walk:
     def fork(self, session: str) -> None:
         name = f"fork{len(self.sessions)}"
         self.nx.ledger.fork(
-            name, session, seq=self.chance.randint(0, self.nx.store.head(self.nx.ledger.thread(session))[0])
+            name, session, seq=self.chance.randint(0, self.nx.ledger.store.head(self.nx.ledger.thread(session))[0])
         )
         self.sessions.append(name)
 
@@ -149,12 +149,12 @@ class Walk:
         self.nx.ledger.fork(f"kept{self.kept}", session)
         self.sent = [(f"kept{self.kept}" if s == session else s, t, b, c) for s, t, b, c in self.sent]
         self.nx.ledger.rewind(
-            session, seq=self.chance.randint(0, self.nx.store.head(self.nx.ledger.thread(session))[0])
+            session, seq=self.chance.randint(0, self.nx.ledger.store.head(self.nx.ledger.thread(session))[0])
         )
 
     def rename(self, session: str) -> None:
         new = f"{session}'"
-        self.nx.ledger.rename(session, new)
+        self.nx.ledger.sessions.rename(session, new)
         self.sessions[self.sessions.index(session)] = new
         self.sent = [(new if s == session else s, t, b, c) for s, t, b, c in self.sent]
         if session in self.open_calls:
@@ -164,11 +164,11 @@ class Walk:
 def replays(nx: Engine, walk: Walk) -> None:
     """Every recorded call is proven, has its bytes and its account again, and is explained whole."""
     for session, turn, body, ctx in walk.sent:
-        calls = range(1, recorded_call(nx.store, session, turn).count + 1)
+        calls = range(1, recorded_call(nx.ledger.store, session, turn).count + 1)
         found = [
             n
             for n in calls
-            if recorded_call(nx.store, session, turn, n).row.manifest["id"] == ctx.provenance.manifest.id
+            if recorded_call(nx.ledger.store, session, turn, n).row.manifest["id"] == ctx.provenance.manifest.id
         ]
         again = nx.replay(session, turn, call=found[0])
         assert json.dumps(own(again)) == body
@@ -184,7 +184,7 @@ def replays(nx: Engine, walk: Walk) -> None:
 def listed_once(nx: Engine, session: str, told: Explanation, head: int, event_seqs: tuple[int, ...] = ()) -> None:
     """Every message of the path has one line, and the tokens add up. A stored event has lines of its own."""
     places = [line.place for line in told.lines if line.place is not None and line.kind == "message"]
-    entries = nx.store.entries(nx.ledger.thread(session), 0, head)
+    entries = nx.ledger.store.entries(nx.ledger.thread(session), 0, head)
     path = [row.ref for entry in entries if entry.seq not in event_seqs for row in entry.rows]
     assert places == path
     assert sum(line.tokens for line in told.lines) == told.used
@@ -222,10 +222,10 @@ def test_every_recorded_call_is_replayed_and_explained_completely(
 def explained_calls(nx: Engine, session: str) -> list[bool]:
     """Explain each recorded call of a session. Return for each whether its event was stored before it."""
     stored_events: list[bool] = []
-    for turn in range(1, nx.store.thread(nx.ledger.thread(session)).turn + 1):
+    for turn in range(1, nx.ledger.store.thread(nx.ledger.thread(session)).turn + 1):
         with suppress(BadReference):  # a turn without a call
-            for number in range(1, recorded_call(nx.store, session, turn).count + 1):
-                manifest = recorded_call(nx.store, session, turn, number).row.manifest
+            for number in range(1, recorded_call(nx.ledger.store, session, turn).count + 1):
+                manifest = recorded_call(nx.ledger.store, session, turn, number).row.manifest
                 told = nx.explain(session, turn, call=number)
                 listed_once(nx, session, told, manifest["head"], tuple(manifest.get("event_seqs", ())))
                 assert told.used == nx.replay(session, turn, call=number).token_budget.used.total
@@ -302,8 +302,8 @@ def test_real_session_is_replayed_call_by_call(data: Path, tmp_path: Path) -> No
             sent.append((done.turn, ctx.provenance.manifest.id, json.dumps(ctx.to_anthropic())))
     with opened(ledger=tmp_path / "ledger.db") as nx:
         for turn, name, body in sent:
-            count = recorded_call(nx.store, "main", turn).count
-            calls = [recorded_call(nx.store, "main", turn, number) for number in range(1, count + 1)]
+            count = recorded_call(nx.ledger.store, "main", turn).count
+            calls = [recorded_call(nx.ledger.store, "main", turn, number) for number in range(1, count + 1)]
             (number,) = [call.number for call in calls if call.row.manifest["id"] == name]
             assert json.dumps(nx.replay("main", turn, call=number).to_anthropic()) == body
     assert len(sent) > 10
@@ -321,11 +321,11 @@ def test_unchanged_inputs_are_stored_once(tmp_path: Path) -> None:
     with opened(tmp_path) as nx:
         for number in range(20):
             say(nx, f"question {number}", tools=(TOOL,))
-        blobs = [record for record in nx.store.dump() if isinstance(record, BlobRecord)]
+        blobs = [record for record in nx.ledger.store.dump() if isinstance(record, BlobRecord)]
         assert len(blobs) == 3
         (tmp_path / "AGENTS.md").write_text("another rule")
         say(nx, "again", tools=(TOOL,))
-        blobs = [record for record in nx.store.dump() if isinstance(record, BlobRecord)]
+        blobs = [record for record in nx.ledger.store.dump() if isinstance(record, BlobRecord)]
         assert len(blobs) == 4
         nx.replay("main", 3)
 
@@ -356,10 +356,10 @@ def test_replay_without_inputs_fails_unless_unverified() -> None:
     damaged = SqliteLedger()
     with opened() as nx:
         ctx = say(nx, "hi", tools=(TOOL,))
-        name = nx.store.assemblies(1)[0].manifest["inputs"]["tools"]
-        damaged.load(record for record in nx.store.dump() if getattr(record, "sha256", "") != name)
+        name = nx.ledger.store.assemblies(1)[0].manifest["inputs"]["tools"]
+        damaged.load(record for record in nx.ledger.store.dump() if getattr(record, "sha256", "") != name)
     with opened(ledger=damaged) as nx:
-        assert [damage.record for damage in check(nx.store.dump())] == ["assembly"]
+        assert [damage.record for damage in check(nx.ledger.store.dump())] == ["assembly"]
         with pytest.raises(CannotReplay, match=r"tools .* not in the ledger"):
             nx.replay("main", 1)
         shown = nx.replay("main", 1, unverified=True)
@@ -390,7 +390,7 @@ def test_replay_of_earlier_ledger_version_needs_unverified() -> None:
         old = {name: value for name, value in made.assembly.manifest.items() if name not in new}
         assert len(old) == len(made.assembly.manifest) - len(new)
         earlier = msgspec.structs.replace(made.assembly, manifest=old)
-        nx.store.commit("main", msgspec.structs.replace(made, assembly=earlier, blobs=()))
+        nx.ledger.store.commit("main", msgspec.structs.replace(made, assembly=earlier, blobs=()))
         with pytest.raises(CannotReplay, match="inputs not stored"):
             nx.replay("main", 1)
         shown = nx.replay("main", 1, unverified=True)
@@ -403,7 +403,7 @@ def test_replay_rejects_body_with_other_hash() -> None:
         made = build_commit(ctx, nexus.AgentResult((assistant("yes"),)), nx.counter, 5)
         assert made.assembly is not None
         forged = msgspec.structs.replace(made.assembly, manifest={**made.assembly.manifest, "body": "0" * 64})
-        nx.store.commit("main", msgspec.structs.replace(made, assembly=forged))
+        nx.ledger.store.commit("main", msgspec.structs.replace(made, assembly=forged))
         with pytest.raises(CannotReplay, match="body hash differs"):
             nx.replay("main", 1)
 
@@ -431,16 +431,16 @@ def test_delete_session_removes_inputs_of_its_calls_only(tmp_path: Path) -> None
         say(nx, "hi", session="one")
         (tmp_path / "AGENTS.md").write_text("another rule")
         say(nx, "hi", session="two")
-        assert nx.ledger.erase("one").blobs == 1
+        assert nx.ledger.upkeep.erase("one").blobs == 1
         assert nx.replay("two", 1).system_prompt
-        assert not [r for r in nx.store.dump() if isinstance(r, BlobRecord) and b"the rule" in r.data]
+        assert not [r for r in nx.ledger.store.dump() if isinstance(r, BlobRecord) and b"the rule" in r.data]
 
 
 def test_what_if_changes_budget_model_and_message() -> None:
     with opened() as nx:
         for number in range(12):
             say(nx, f"question {number} " * 20, "answer " * 40)
-        before = [*nx.store.dump()]
+        before = [*nx.ledger.store.dump()]
         small = nx.what_if("main", 9, ReplayOverrides(budget=800))
         assert small.token_budget.available == 800
         assert small.cut is not None
@@ -448,7 +448,7 @@ def test_what_if_changes_budget_model_and_message() -> None:
         assert (other.model, other.current_message.text()) == ("gpt-4o", "something else")
         same = nx.what_if("main", 9, ReplayOverrides())
         assert same.to_anthropic() == nx.replay("main", 9).to_anthropic()
-        assert [*nx.store.dump()] == before
+        assert [*nx.ledger.store.dump()] == before
 
 
 def test_explain_next_call_reports_truncated_event() -> None:
@@ -456,11 +456,11 @@ def test_explain_next_call_reports_truncated_event() -> None:
         for number in range(12):
             say(nx, f"question {number} " * 20, "answer " * 40)
         told = nx.explain("main")
-        listed_once(nx, "main", told, nx.store.head(1)[0])
+        listed_once(nx, "main", told, nx.ledger.store.head(1)[0])
         assert told.call == "the next call"
         request = Request(Event((Text("hi"),)), settings=Settings(budget=900, model="gpt-4o"))
         told = nx.calls.explain_next(request)
-        listed_once(nx, "main", told, nx.store.head(1)[0])
+        listed_once(nx, "main", told, nx.ledger.store.head(1)[0])
         assert told.tokens("omitted") > 500
         with pytest.raises(NoSuchSession):
             nx.explain("nobody")

@@ -49,7 +49,7 @@ def test_session_ceiling_limits_history(tmp_path: Path) -> None:
             ctx = nx.assemble(f"question {number} " + "w " * 50, profile="mine", budget=30_000)
             assert taken(ctx, "Session") <= 3_000 and ctx.token_budget.remaining > 10_000
             nx.record(ctx, nexus.AgentResult((assistant("answer " * 50),)))
-        assert nx.store.last_cut(1, ctx.provenance.manifest.view) is not None
+        assert nx.ledger.store.last_cut(1, ctx.provenance.manifest.view) is not None
 
 
 def test_fixed_parts_take_precedence_over_a_ceiling(tmp_path: Path) -> None:

@@ -137,14 +137,14 @@ def test_middle_out_keeps_beginning_and_moves_tail_in_steps() -> None:
         heads: set[str] = set()
         for number in range(80):
             ctx = reply(nx, f"question {number} " + "w " * 60, assistant(f"answer {number} " + "v " * 60), budget=3_000)
-            if nx.store.last_cut(1, ctx.provenance.manifest.view) and ctx.cut is None:
+            if nx.ledger.store.last_cut(1, ctx.provenance.manifest.view) and ctx.cut is None:
                 texts = [message.text() for message in ctx.history]
                 marker = next(index for index, text in enumerate(texts) if text.startswith("[Earlier messages"))
                 heads.add("\n".join(texts[:marker]))
                 assert texts[0].startswith("question 0 ") and texts[1].startswith("answer 0 ")
                 assert texts[marker - 1] not in texts[marker + 1 :]
         assert len(heads) == 1
-        cut = nx.store.last_cut(1, ctx.provenance.manifest.view)
+        cut = nx.ledger.store.last_cut(1, ctx.provenance.manifest.view)
         assert cut is not None and cut.head is not None
         assert cut.omitted_messages + len(ctx.history) - 1 == len(nx.history("main")) - 2
 
@@ -181,7 +181,7 @@ def test_cached_window_has_same_bytes_as_rebuilt_window(
             if kind == "pin" and size < 40:
                 nx.ledger.pin("main", MessageRef(ctx.provenance.manifest.head + 1, 0))
             warm = nx.assemble("next", budget=budget, profile="bare") if _fits(nx, budget) else None
-            fresh = Engine(None, nx.store, model=MODEL, clock_ms=nx.clock_ms, strategy=strategy)
+            fresh = Engine(None, nx.ledger.store, model=MODEL, clock_ms=nx.clock_ms, strategy=strategy)
             cold = fresh.assemble("next", budget=budget, profile="bare") if _fits(fresh, budget) else None
             assert (warm is None) == (cold is None)
             if warm is not None and cold is not None:

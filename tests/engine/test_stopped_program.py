@@ -117,7 +117,7 @@ def test_stopped_program_is_shut_out_by_the_one_that_went_on(way: str, ledger: s
         second.wait_for("end", behind)
         first.process.send_signal(signal.SIGCONT)
         first.let_go(questions)
-        wait_until(lambda: all(nx.ledger.late_replies(prefix + session) for session in questions))
+        wait_until(lambda: all(nx.ledger.upkeep.late_replies(prefix + session) for session in questions))
         second.let_go(during)
         second.wait_for("end", questions)
         endings = first.wait_for("end", questions)
@@ -128,7 +128,7 @@ def test_stopped_program_is_shut_out_by_the_one_that_went_on(way: str, ledger: s
             before = answered(1, "a", "two") if way in QUEUES else (1, ["Question a?"], "interrupted")
             expected = [answered(1, "a", "two")] if event == "a" else [before, answered(2, "b", "two")]
             assert exchanges(nx, prefix + session) == expected, session
-            (late,) = nx.ledger.late_replies(prefix + session)
+            (late,) = nx.ledger.upkeep.late_replies(prefix + session)
             assert exchanges(nx, late.label) == [answered(1, "a", "one")]
 
 
@@ -157,13 +157,13 @@ def test_program_with_a_wrong_clock_waits_for_the_session(way: str, ledger: str,
             assert first_turn == answered(1, "a", "one")
             assert (number, texts[0], status) == (2, "Question b?", "completed")
             assert texts[1].endswith("answers Question b?")
-            assert not nx.ledger.late_replies(prefix + session)
+            assert not nx.ledger.upkeep.late_replies(prefix + session)
 
 
 def test_lease_of_a_wrong_clock_blocks_nobody(tmp_path: Path) -> None:
     """Neither one that was taken years ahead, nor one of a machine that has restarted since."""
     with nexus.open(ledger=tmp_path / "ledger.db", home=tmp_path) as nx:
-        store = nx.store
+        store = nx.ledger.store
         assert isinstance(store, SqliteLedger)
         for ends_ms in (4_000_000_000_000, 1):
             store._pool.write(
@@ -178,10 +178,10 @@ def test_lease_of_a_wrong_clock_blocks_nobody(tmp_path: Path) -> None:
 
 def test_lease_does_not_end_early_when_the_time_of_day_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nexus.open(ledger=tmp_path / "ledger.db", home=tmp_path) as nx:
-        nx.store.take_lease("s", "process 1 on elsewhere (x)", 20_000)
+        nx.ledger.store.take_lease("s", "process 1 on elsewhere (x)", 20_000)
         for jump_s in (31, -31, 86_400 * 3_650):
             now_ns = time.time_ns() + jump_s * 1_000_000_000
             monkeypatch.setattr(time, "time_ns", lambda now_ns=now_ns: now_ns)
-            with pytest.raises(SessionBusy), session_lease(nx.store, "s", wait_s=0):
+            with pytest.raises(SessionBusy), session_lease(nx.ledger.store, "s", wait_s=0):
                 pass
             monkeypatch.undo()

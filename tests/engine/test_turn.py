@@ -253,16 +253,16 @@ def test_tool_loop_that_is_killed_twice_goes_on_with_the_same_event(tmp_path: Pa
 
 
 def test_call_waits_for_its_session(nx: Engine) -> None:
-    with session_lease(nx.store, "s"), pytest.raises(SessionBusy, match="not free after 0 s"):
+    with session_lease(nx.ledger.store, "s"), pytest.raises(SessionBusy, match="not free after 0 s"):
         nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
     nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
 
 
 def test_lease_of_another_process_is_respected_until_it_expires(nx: Engine) -> None:
-    nx.store.take_lease("s", "another process", 60_000)
+    nx.ledger.store.take_lease("s", "another process", 60_000)
     with pytest.raises(SessionBusy, match="another process"):
         nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
-    nx.store.take_lease("s", "another process", -1)
+    nx.ledger.store.take_lease("s", "another process", -1)
     nexus.call(nx, "Hi.", lambda _: reply(), session="s", wait=0)
 
 
@@ -385,4 +385,4 @@ def test_result_that_comes_after_a_partial_reply_keeps_it(nx: Engine) -> None:
         "Done.",
     ]
     assert nx.replay("s", 1).body_hash == sent
-    assert len(nx.ledger.ref_updates("s")) == 1
+    assert len(nx.ledger.sessions.ref_updates("s")) == 1

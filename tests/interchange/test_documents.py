@@ -315,7 +315,7 @@ def lookups(_: Path) -> bool:
     nx = nexus.open(None, ledger=":memory:", model="gpt-4o")
     for number in range(6):
         nx.record(nx.assemble(f"Question {number}. " + "Long. " * 200, session="main"), DONE)
-    nx.ledger.alias("work", "main")
+    nx.ledger.sessions.alias("work", "main")
     ctx = nx.assemble("Next.", session="work")
     assert nx.compact("main", budget=1_000)
     latest = broker.find_latest_compaction(nx, "main")

@@ -123,7 +123,7 @@ def test_results_are_paired_where_ids_do_not_decide(row: Pairing, is_recorded: b
         assert not is_recorded or not row.sent_ids or "stored_" not in sent
         nx.record(ctx, reply(row.form, ["more_0", "more_1"]))
         (session,) = nx.sessions()
-        newest = nx.store.thread(session.thread).turn
+        newest = nx.ledger.store.thread(session.thread).turn
         assert BODIES[row.form](nx.replay(session.label, newest)) == body
 
 
@@ -182,7 +182,7 @@ def test_paused_reply_at_the_end_goes_to_the_provider_that_continues_it(
         assert ctx.mirrored is not None and ctx.mirrored.action == "append"
         assert CHECKS[target](BODIES[target](ctx)) == []
         (session,) = nx.sessions()
-        newest = nx.store.thread(session.thread).turn
+        newest = nx.ledger.store.thread(session.thread).turn
         assert BODIES[target](nx.replay(session.label, newest)) == body
 
 
@@ -268,7 +268,7 @@ def test_names_that_openai_refuses_are_changed(name: Any, expected: Any, is_vali
         assert ctx.repairs.changes == ({} if is_valid or name == "" else {"name of a message changed": 1})
         nx.record(ctx, reply("openai", []))
         (session,) = nx.sessions()
-        assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_openai() == body
+        assert nx.replay(session.label, nx.ledger.store.thread(session.thread).turn).to_openai() == body
 
 
 @pytest.mark.parametrize("own", ["", "Be brief."])
@@ -392,7 +392,7 @@ def test_late_result_is_shown_as_one_of_its_call(row: Late, form: str, is_separa
         assert ctx.repairs.changes["late result shown as text"] == 1
         nx.record(ctx, nexus.AgentResult((nexus.assistant("Fine."),)))
         (thread,) = (session.thread for session in nx.sessions() if session.label == ctx.session_label)
-        assert BODIES[form](nx.replay(ctx.session_label, nx.store.thread(thread).turn)) == body
+        assert BODIES[form](nx.replay(ctx.session_label, nx.ledger.store.thread(thread).turn)) == body
 
 
 TOOLS_LATER: dict[str, Any] = {"type": "additional_tools", "role": "developer", "tools": []}
@@ -596,7 +596,7 @@ def test_system_messages_stay_where_the_provider_takes_them(row: Placement) -> N
         assert outline(row.form, body) == row.sent
         nx.record(ctx, reply(row.form, ["r_0"]))
         (session,) = nx.sessions()
-        assert BODIES[row.form](nx.replay(session.label, nx.store.thread(session.thread).turn)) == body
+        assert BODIES[row.form](nx.replay(session.label, nx.ledger.store.thread(session.thread).turn)) == body
 
 
 @pytest.mark.parametrize("target", SENT)
@@ -680,7 +680,7 @@ def test_head_in_the_list_is_never_cut(row: Head, is_compacted: bool) -> None:
         assert "question 1 word" not in sent or "Earlier user turns" in sent
         assert [text for text in row.stays if text not in sent] == []
         assert [text for text in row.leaves if text in sent] == []
-        for number in range(1, nx.store.thread(session.thread).turn + 1):
+        for number in range(1, nx.ledger.store.thread(session.thread).turn + 1):
             nx.replay(session.label, number)
 
 
@@ -739,7 +739,7 @@ def test_list_with_moved_messages_stays_in_one_session(
         done += [user(f"request {turn}  \n"), assistant(f"\nreply {turn}\n\n")]  # as aider has them afterwards
     assert len(nx.sessions()) == 1, name
     (session,) = nx.sessions()
-    assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_openai() == body
+    assert nx.replay(session.label, nx.ledger.store.thread(session.thread).turn).to_openai() == body
     nx.close()
 
 

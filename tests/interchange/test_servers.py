@@ -413,7 +413,7 @@ def test_text_of_reasoning_goes_back_to_the_open_model_that_wrote_it(
         assert CHECKS["openai"](ctx.to_openai()) == []
         nx.record(ctx, {**RESPONSE, "model": model})
         (session,) = nx.sessions()
-        assert nx.replay(session.label, nx.store.thread(session.thread).turn).to_responses() == body
+        assert nx.replay(session.label, nx.ledger.store.thread(session.thread).turn).to_responses() == body
 
 
 def test_pieces_of_reasoning_details_are_joined() -> None:

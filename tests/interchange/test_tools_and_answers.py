@@ -780,7 +780,7 @@ def test_providers_reason_for_a_cache_miss_is_the_cause_of_the_break() -> None:
             usage = {"input_tokens": ctx.token_budget.used.total, "output_tokens": 3}
             nx.record(ctx, reply_of_anthropic(usage=usage, **fields))
         thread = nx.ledger.thread("s")
-        first, second = cached_calls(nx.store, thread, nx.resolve)
+        first, second = cached_calls(nx.ledger.store, thread, nx.resolve)
     assert first.causes == ("first call",)
     assert second.causes[0] == "tools changed (the provider's reason)"
 
@@ -795,7 +795,7 @@ def test_usage_of_an_edited_prompt_calibrates_nothing() -> None:
         later = nx.assemble("and now", session="s")
         assert later.accounting.anchor is None
         assert later.token_budget.used.history >= 12_000
-        calls = [*cached_calls(nx.store, nx.ledger.thread("s"), nx.resolve)]
+        calls = [*cached_calls(nx.ledger.store, nx.ledger.thread("s"), nx.resolve)]
     assert calls[1].causes == ("the provider edited the prompt (clear_tool_uses_20250919)",)
 
 

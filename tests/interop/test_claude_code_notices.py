@@ -46,7 +46,7 @@ def test_api_error_is_the_failure_of_its_turn(tmp_path: Path) -> None:
         assert replies == ["one", "", "", "two", "done"]
         assert "API Error" not in json.dumps(nx.assemble("And now?", session=report.session).to_anthropic())
         assert import_transcript(nx, found)[0].added_entries == 0
-        assert list(check(nx.store.dump())) == []
+        assert list(check(nx.ledger.store.dump())) == []
 
 
 def test_reply_after_an_api_error_completes_the_turn(tmp_path: Path) -> None:

@@ -98,10 +98,10 @@ def test_claude_code_file_exports_to_openai_without_loss(
         assert first.message_lines == taken, "messages and the boundaries of compactions are taken over"
         assert first.counted == kinds, "every other line is counted by its kind"
         assert first.lines == sum(kinds.values()) + first.message_lines
-        head = nx.store.head(1)
+        head = nx.ledger.store.head(1)
         again = imported(nx, path)
         added = [report.added_entries for report in again]
-        assert (added, nx.store.head(1)) == ([0] * (1 + len(agents)), head), (
+        assert (added, nx.ledger.store.head(1)) == ([0] * (1 + len(agents)), head), (
             "importing the same file twice adds nothing"
         )
     record_property("figures", {"real lines imported": first.lines})

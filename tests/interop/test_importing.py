@@ -96,14 +96,14 @@ def test_session_stays_when_it_was_continued_here(nx: Engine, tmp_path: Path) ->
 
 def test_session_that_grows_during_the_move_stays(nx: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported(nx, tmp_path, *FIRST)
-    commit = nx.store.commit
+    commit = nx.ledger.store.commit
 
     def commit_late(session: str, *args: Any) -> Any:
-        monkeypatch.setattr(nx.store, "commit", commit)
+        monkeypatch.setattr(nx.ledger.store, "commit", commit)
         nx.record(nx.assemble("here", session="s"), nexus.AgentResult((nexus.assistant("yes"),)))
         return commit(session, *args)
 
-    monkeypatch.setattr(nx.store, "commit", commit_late)
+    monkeypatch.setattr(nx.ledger.store, "commit", commit_late)
     report, *_ = imported(nx, tmp_path, *FIRST, line("u3", "a1"))
     assert (report.session, texts(nx)[-1]) == ("s~continued", "yes")
     assert {label for label, status in statuses(nx).items() if status == "active"} == {"s", "s~continued"}
@@ -183,7 +183,7 @@ COMMAND = "<command-name>/go</command-name>"
 def test_title_is_the_first_request(nx: Engine, tmp_path: Path, request_text: str, title: str) -> None:
     meta = {**line("u0", None, "caveat"), "isMeta": True}
     (report,) = imported(nx, tmp_path, meta, line("u1", "u0", request_text))
-    assert (report.title, nx.ledger.metadata("s").title) == (title, title)
+    assert (report.title, nx.ledger.sessions.metadata("s").title) == (title, title)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +205,10 @@ def test_what_asks_for_nothing_is_no_title(nx: Engine, tmp_path: Path, text: str
 def test_title_of_the_file_replaces_the_request_and_no_other_title(nx: Engine, tmp_path: Path) -> None:
     imported(nx, tmp_path, *FIRST)
     imported(nx, tmp_path, {"type": "summary", "summary": "Index work", "leafUuid": "a2"}, *FIRST)
-    assert nx.ledger.metadata("s").title == "Index work"
-    nx.ledger.update("s", title="Mine")
+    assert nx.ledger.sessions.metadata("s").title == "Index work"
+    nx.ledger.sessions.update("s", title="Mine")
     imported(nx, tmp_path, {"type": "summary", "summary": "Later", "leafUuid": "a2"}, *FIRST)
-    assert nx.ledger.metadata("s").title == "Mine"
+    assert nx.ledger.sessions.metadata("s").title == "Mine"
 
 
 # slices --------------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_file_of_an_agent_is_linked_to_the_call_that_started_it(
     ]
     for name, events in reversed(files) if agent_first else files:
         imported(nx, tmp_path, *events, name=name)
-    facts = nx.ledger.metadata("s+scout")
+    facts = nx.ledger.sessions.metadata("s+scout")
     assert (facts.parent_session, facts.parent_call_id) == ("s", "c1")
 
 

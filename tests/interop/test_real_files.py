@@ -146,7 +146,7 @@ def test_cost_of_session_is_the_sum_of_its_calls(path: Path) -> None:
     with nexus.open(ledger=":memory:") as nx:
         (result,) = import_transcript(nx, one(path))[:1]
         models = reported_usage(nx, result.session).models
-        shown = sum_calls([*cached_calls(nx.store, nx.ledger.thread(result.session), nx.resolve)])
+        shown = sum_calls([*cached_calls(nx.ledger.store, nx.ledger.thread(result.session), nx.resolve)])
     expected = dollars_of(path)
     assert sum(usage.dollars or 0 for usage in models) == pytest.approx(float(expected), abs=1e-6)
     assert shown.dollars == pytest.approx(float(expected), abs=1e-6)

@@ -160,8 +160,8 @@ def test_label_of_a_hidden_session_is_free(old: Old) -> None:
 def test_document_of_a_renamed_session_is_found_by_its_alias(old: Old) -> None:
     def fill_and_rename(store: SqlLedger) -> None:
         fill(store)
-        Ledger(store).rename("nexus:agent:mine", "talk")
-        Ledger(store).alias("latest", "talk")
+        Ledger(store).sessions.rename("nexus:agent:mine", "talk")
+        Ledger(store).sessions.alias("latest", "talk")
 
     old.filled(fill_and_rename)
     with closing(old.open()) as store:
@@ -241,8 +241,8 @@ def test_erasing_a_session_erases_its_agent_with_earlier_versions(old: Old) -> N
 
     old.filled(fill_with_session)
     with closing(old.open()) as store:
-        Ledger(store).rename("mine", "renamed")
-        erased = Ledger(store).erase("renamed")
+        Ledger(store).sessions.rename("mine", "renamed")
+        erased = Ledger(store).upkeep.erase("renamed")
         assert (len(erased.threads), erased.remaining) == (2, 0)
         assert store.document(AGENT, "mine") is None
         assert not hidden_threads(store, AGENT, "mine") and not store.ref_updates("nexus:agent:mine")
@@ -262,12 +262,12 @@ def test_erasing_a_principal_erases_her_profile_and_her_agents(old: Old) -> None
 
     old.filled(fill_agents)
     with closing(old.open()) as store:
-        result = Ledger(store).erase_principal("ann")
+        result = Ledger(store).upkeep.erase_principal("ann")
         assert (result.documents, result.erased.remaining) == (2, 0)
         assert {document.name for document in store.documents(AGENT)} == {"ann", "mine", "nobodys"}
         assert [document.name for document in store.documents(PROFILE)] == ["default"]
         assert len(result.erased.threads) == 2
-        Ledger(store).erase_principal("default")
+        Ledger(store).upkeep.erase_principal("default")
         assert store.document(CONFIGURATION, "default") is not None
     assert old.verify() == []
 
@@ -287,8 +287,8 @@ def test_no_text_is_left_in_the_file_after_an_erasure(path: Path) -> None:
     with closing(SqliteLedger(str(path))) as store:
         store.put_document(AGENT, "mine", {"agent_id": "mine", "settings": {"system_prompt": "A newer secret."}})
         append(store, "mine", user("hello"))
-        Ledger(store).erase("mine")
-        Ledger(store).erase_principal("ann")
+        Ledger(store).upkeep.erase("mine")
+        Ledger(store).upkeep.erase_principal("ann")
     assert not [word for word in (b"secret", b"haiku") if word in path.read_bytes()]
 
 

@@ -30,13 +30,13 @@ FORK = multiprocessing.get_context("spawn")
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqliteLedger]:
     with nexus.open(ledger=tmp_path / "ledger.db") as nx:
-        assert isinstance(nx.store, SqliteLedger)
-        yield nx.store
+        assert isinstance(nx.ledger.store, SqliteLedger)
+        yield nx.ledger.store
 
 
 def hold(path: Path, is_held: Event) -> None:
     """Hold the session's lease until the process is killed."""
-    with nexus.open(ledger=path) as nx, session_lease(nx.store, "main"):
+    with nexus.open(ledger=path) as nx, session_lease(nx.ledger.store, "main"):
         is_held.set()
         time.sleep(600)
 
@@ -169,12 +169,12 @@ def test_lease_of_a_killed_process_is_taken_at_once(tmp_path: Path) -> None:
     holder.start()
     assert is_held.wait(120)
     with nexus.open(ledger=path) as nx:
-        with pytest.raises(SessionBusy), session_lease(nx.store, "main", wait_s=0):
+        with pytest.raises(SessionBusy), session_lease(nx.ledger.store, "main", wait_s=0):
             pass
         assert holder.pid is not None
         os.kill(holder.pid, signal.SIGKILL)
         holder.join()
-        with session_lease(nx.store, "main", wait_s=0):
+        with session_lease(nx.ledger.store, "main", wait_s=0):
             pass
 
 

@@ -222,7 +222,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, new=NAMES)
     def renames(self, name: str, new: str) -> None:
-        done = self.everywhere(lambda ledger: ledger.rename(name, new).label)
+        done = self.everywhere(lambda ledger: ledger.sessions.rename(name, new).label)
         old = self.label(name)
         free = self.label(new) not in self.model or (self.label(new) == old and new != old)
         assert (done is not None) == (old in self.model and free)
@@ -233,7 +233,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, into=LABELS)
     def merges(self, name: str, into: str) -> None:
-        done = self.everywhere(lambda ledger: ledger.merge(name, into).label)
+        done = self.everywhere(lambda ledger: ledger.sessions.merge(name, into).label)
         old, target = self.label(name), self.label(into)
         assert (done is not None) == (old in self.model and target in self.model and old != target)
         if done:
@@ -242,7 +242,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, what=st.sampled_from(["archive", "delete", "restore"]))
     def archives(self, name: str, what: str) -> None:
-        done = self.everywhere(lambda ledger: getattr(ledger, what)(name).facts.status)
+        done = self.everywhere(lambda ledger: getattr(ledger.sessions, what)(name).facts.status)
         assert (done is not None) == (self.label(name) in self.model)
 
     @rule(name=LABELS, number=st.integers(1, 3))
@@ -254,7 +254,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, with_forks=st.booleans())
     def erases(self, name: str, with_forks: bool) -> None:
-        gone = self.everywhere(lambda ledger: ledger.erase(name, with_forks=with_forks).threads)
+        gone = self.everywhere(lambda ledger: ledger.upkeep.erase(name, with_forks=with_forks).threads)
         if gone is not None:
             left = {one.label for one in self.stores["memory"].sessions(every=True)}
             assert self.label(name) not in left

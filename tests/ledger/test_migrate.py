@@ -55,7 +55,7 @@ def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
             for e in ledger.entries(thread)
         ]
         assert found == wanted["entries"]
-    assert Ledger(ledger).metadata("titled").title == "A title"
+    assert Ledger(ledger).sessions.metadata("titled").title == "A title"
     assert list(check(ledger.dump())) == []
     with behind_its_back(old) as db:
         assert db.execute("PRAGMA user_version").fetchone()[0] == VERSION
@@ -84,7 +84,7 @@ def test_migration_fills_the_rows_that_version_1_lacks(old: Path) -> None:
     ledger.undo("imported")
     assert ledger.live("imported").checkpoint is None
     ledger.redo("imported")
-    assert [move.reason for move in ledger.ref_updates("main")] == ["created", "fork"]
+    assert [move.reason for move in ledger.sessions.ref_updates("main")] == ["created", "fork"]
     assert [turn.status for turn in ledger.turns("cleared")] == ["interrupted"]
     assert {call.status for call in ledger.calls("branch")} == {"completed"}
     cut = store.last_cut(1, "layered/openai/2^9/estimate")
@@ -92,7 +92,7 @@ def test_migration_fills_the_rows_that_version_1_lacks(old: Path) -> None:
     assert store.last_assembly(1, "layered/openai/2^9/estimate") is not None
     (entry,) = ledger.entries("picture")
     assert any(isinstance(part, Image) and part.data == "QUJD" for part in entry.rows[0].message.parts)
-    rows = {one.label: (one.turns, one.messages, one.open_turn) for one in ledger.sessions()}
+    rows = {one.label: (one.turns, one.messages, one.open_turn) for one in ledger.sessions.list()}
     assert rows["branch"] == (3, 9, True)
     assert rows["imported"] == (2, 4, True)
 

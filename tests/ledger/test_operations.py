@@ -149,10 +149,10 @@ def test_fork_and_rewind_start_at_the_end_of_any_turn(ledger: Ledger) -> None:
     ledger.rewind("main", turn=2)
     talk(ledger, "main", "another three")
     assert texts(ledger, "main")[-2:] == ["another three", "to another three"]
-    assert [move.reason for move in ledger.ref_updates("main")] == ["created", "rewind to entry 4"]
-    old = ledger.ref_updates("main")[0].thread
+    assert [move.reason for move in ledger.sessions.ref_updates("main")] == ["created", "rewind to entry 4"]
+    old = ledger.sessions.ref_updates("main")[0].thread
     assert old is not None and len(list(ledger.store.entries(old))) == 6
-    assert [(one.first_turn, one.last_turn) for one in ledger.ancestry("main")] == [(1, 2), (3, 3)]
+    assert [(one.first_turn, one.last_turn) for one in ledger.sessions.ancestry("main")] == [(1, 2), (3, 3)]
     for wrong in ({"turn": 9}, {"turn": -1}, {"seq": 99}):
         with pytest.raises(BadReference):
             ledger.fork("wrong", "main", **wrong)
@@ -167,11 +167,11 @@ def test_a_subagents_session_names_the_turn_and_call_that_spawned_it(ledger: Led
     facts = SessionMetadata(
         parent_session="main", parent_turn=1, parent_call_id="c1", task="look", task_status="running"
     )
-    ledger.create("sub", facts)
-    assert ledger.metadata("sub") == facts
-    assert [one.label for one in ledger.spawned("main")] == ["sub"]
-    ledger.update("sub", task_status="done")
-    assert ledger.metadata("sub").task_status == "done"
+    ledger.sessions.create("sub", facts)
+    assert ledger.sessions.metadata("sub") == facts
+    assert [one.label for one in ledger.sessions.spawned("main")] == ["sub"]
+    ledger.sessions.update("sub", task_status="done")
+    assert ledger.sessions.metadata("sub").task_status == "done"
     for wrong in (
         {"parent_session": "nobody"},
         {"parent_turn": 7},
@@ -179,40 +179,40 @@ def test_a_subagents_session_names_the_turn_and_call_that_spawned_it(ledger: Led
         {"parent_session": "sub"},
     ):
         with pytest.raises(BadReference):
-            ledger.update("sub", **wrong)
+            ledger.sessions.update("sub", **wrong)
     with pytest.raises(BadReference, match=r"its own parent|lead back"):
-        ledger.update("main", parent_session="sub")
+        ledger.sessions.update("main", parent_session="sub")
     with pytest.raises(BadReference, match="exists"):
-        ledger.create("sub")
+        ledger.sessions.create("sub")
 
 
 def test_rename_and_merge_do_not_mix_histories(ledger: Ledger) -> None:
     talk(ledger, "dm:telegram:7", "hello")
     talk(ledger, "dm:alice", "good day")
-    ledger.merge("dm:telegram:7", "dm:alice", "the same person")
+    ledger.sessions.merge("dm:telegram:7", "dm:alice", "the same person")
     assert ledger.resolve("dm:telegram:7") == "dm:alice"
     assert texts(ledger, "dm:telegram:7") == ["good day", "to good day"]
     assert texts(ledger, "dm:telegram:7~merged") == ["hello", "to hello"]
     talk(ledger, "dm:telegram:7", "again")
     assert texts(ledger, "dm:alice")[-2] == "again"
-    ledger.rename("dm:alice", "dm:alice@example", "promoted")
+    ledger.sessions.rename("dm:alice", "dm:alice@example", "promoted")
     assert ledger.resolve("dm:telegram:7") == "dm:alice@example"
     assert {alias.name: alias.reason for alias in ledger.store.aliases()} == {
         "dm:telegram:7": "the same person", "dm:alice": "promoted",
     }  # fmt: skip
     with pytest.raises(BadReference, match="same session"):
-        ledger.merge("dm:alice", "dm:telegram:7")
+        ledger.sessions.merge("dm:alice", "dm:telegram:7")
 
 
 def test_archived_and_deleted_sessions_are_kept_and_not_listed(ledger: Ledger) -> None:
     talk(ledger, "main", "one")
-    ledger.archive("main")
-    assert ledger.sessions() == []
+    ledger.sessions.archive("main")
+    assert ledger.sessions.list() == []
     talk(ledger, "main", "two")
-    assert [one.status for one in ledger.sessions(every=True)] == ["archived"]
-    ledger.delete("main")
+    assert [one.status for one in ledger.sessions.list(every=True)] == ["archived"]
+    ledger.sessions.delete("main")
     assert ledger.search("one") == []
-    ledger.restore("main")
+    ledger.sessions.restore("main")
     assert [hit.sessions for hit in ledger.search("one", roles=["user"])] == [("main",)]
 
 
@@ -232,10 +232,10 @@ def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: P
         talk(ledger, "main", f"{SECRET} {number} " + "filler " * (number * 40))
     ledger.rewind("main", turn=20)
     talk(ledger, "main", f"{SECRET} after the rewind")
-    ledger.rename("main", "heliotrope-project")
+    ledger.sessions.rename("main", "heliotrope-project")
     ledger.compact("heliotrope-project", Compaction(1, 2, 3, f"summary: {SECRET}"), after_checkpoint=0)
     assert b"heliotrope" in everything_in(tmp_path)
-    erased = ledger.erase("heliotrope-project")
+    erased = ledger.upkeep.erase("heliotrope-project")
     assert erased.needles > 0 and erased.remaining == 0
     assert len(erased.threads) == 2
     held = everything_in(tmp_path)
@@ -244,7 +244,7 @@ def test_after_a_deletion_for_good_the_file_no_longer_holds_the_text(tmp_path: P
         db.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main', 'search', 'row')").fetchall()
         terms = {row[0] for row in db.execute("SELECT term FROM temp.terms")}
     assert "harmless" in terms and not terms & {"zanzibar", "heliotrope", "filler"}
-    assert ledger.sessions(every=True)[0].label == "keep"
+    assert ledger.sessions.list(every=True)[0].label == "keep"
     assert ledger.search("harmless", limit=99) != [] and ledger.search("zanzibar") == []
     for name in ("main", "heliotrope-project"):
         with pytest.raises(NoSuchSession):
@@ -258,11 +258,11 @@ def test_erase_is_rejected_while_a_fork_depends_on_the_thread(ledger: Ledger) ->
     ledger.fork("side", "main")
     before = list(ledger.store.dump())
     with pytest.raises(LedgerError, match="side"):
-        ledger.erase("main")
+        ledger.upkeep.erase("main")
     assert list(ledger.store.dump()) == before
-    gone = ledger.erase("main", with_forks=True)
+    gone = ledger.upkeep.erase("main", with_forks=True)
     assert len(gone.threads) == 2
-    assert ledger.sessions(every=True) == []
+    assert ledger.sessions.list(every=True) == []
 
 
 def test_erase_is_incomplete_while_a_reader_has_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,9 +274,9 @@ def test_erase_is_incomplete_while_a_reader_has_the_old_state(tmp_path: Path, mo
         db.execute("BEGIN")
         db.execute("SELECT count(*) FROM message").fetchall()
         with pytest.raises(LedgerError, match="nexus ledger vacuum"):
-            ledger.erase("main")
+            ledger.upkeep.erase("main")
         db.execute("COMMIT")
-    assert ledger.sessions(every=True) == []
+    assert ledger.sessions.list(every=True) == []
     talk(ledger, "other", "what stays")
     done = care.vacuum(tmp_path / "l.db")
     assert done.after_bytes <= done.before_bytes
@@ -292,8 +292,8 @@ def test_a_tenants_data_is_deleted_and_no_other_tenants(tmp_path: Path) -> None:
     talk(mine, "main", SECRET)
     talk(theirs, "main", "their own words are many")
     assert texts(theirs, "main")[0] == "their own words are many"
-    mine.erase_everything()
-    assert mine.sessions(every=True) == [] and all(row.erased for row in mine.store.threads())
+    mine.upkeep.erase_everything()
+    assert mine.sessions.list(every=True) == [] and all(row.erased for row in mine.store.threads())
     assert texts(theirs, "main")[0] == "their own words are many"
     assert b"heliotrope" not in everything_in(tmp_path)
 
@@ -327,7 +327,7 @@ def test_a_body_that_json_has_no_exact_form_for_is_refused_whole(ledger: Ledger,
 
 def test_a_deleted_threads_number_is_not_used_again(ledger: Ledger) -> None:
     talk(ledger, "x", "secret")
-    ledger.erase_everything()
+    ledger.upkeep.erase_everything()
     talk(ledger, "y", "new")
     assert ledger.thread("y") == 2
     assert texts(ledger, "y") == ["new", "to new"]
@@ -338,7 +338,7 @@ def test_export_round_trips_after_rewinds_and_an_erase(ledger: Ledger) -> None:
     ledger.rewind("a", turn=2)
     ledger.rewind("a", turn=1)
     talk(ledger, "b", "kept")
-    ledger.erase("a")
+    ledger.upkeep.erase("a")
     other = SqliteLedger()
     other.load(ledger.store.dump())
     assert list(other.dump()) == list(ledger.store.dump())
@@ -347,50 +347,50 @@ def test_export_round_trips_after_rewinds_and_an_erase(ledger: Ledger) -> None:
 
 def test_erase_leaves_threads_of_other_labels(ledger: Ledger) -> None:
     talk(ledger, "a", "old")
-    ledger.rename("a", "x")
-    ledger.unalias("a")
+    ledger.sessions.rename("a", "x")
+    ledger.sessions.unalias("a")
     talk(ledger, "a", "new")
-    assert ledger.metadata("a") == SessionMetadata()
-    assert ledger.erase("a").messages == 2
+    assert ledger.sessions.metadata("a") == SessionMetadata()
+    assert ledger.upkeep.erase("a").messages == 2
     assert texts(ledger, "x") == ["old", "to old"]
     talk(ledger, "f", "base")
     ledger.fork("b", "f")
-    ledger.rename("b", "c")
-    ledger.unalias("b")
+    ledger.sessions.rename("b", "c")
+    ledger.sessions.unalias("b")
     talk(ledger, "b", "unrelated")
-    ledger.erase("f", with_forks=True)
-    assert sorted(one.label for one in ledger.sessions()) == ["b", "x"]
+    ledger.upkeep.erase("f", with_forks=True)
+    assert sorted(one.label for one in ledger.sessions.list()) == ["b", "x"]
 
 
 def test_child_session_is_erased_with_its_parent(ledger: Ledger) -> None:
     talk(ledger, "parent", "one", "two")
-    ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
+    ledger.sessions.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
     talk(ledger, "child", "work")
     ledger.rewind("parent", turn=1)
-    ledger.archive("child")
-    ledger.erase("parent")
+    ledger.sessions.archive("child")
+    ledger.upkeep.erase("parent")
     with pytest.raises(NoSuchSession):
-        ledger.rename("child", "orphan")
+        ledger.sessions.rename("child", "orphan")
     talk(ledger, "parent", "another one of that name")
-    assert ledger.spawned("parent") == []
+    assert ledger.sessions.spawned("parent") == []
 
 
 def test_child_sessions_stay_when_a_name_is_redirected(ledger: Ledger) -> None:
     for name in ("guest", "account"):
         talk(ledger, name, "one", "two")
-    ledger.create("child", SessionMetadata(parent_session="guest", parent_turn=2))
-    ledger.merge("guest", "account")
-    assert ledger.metadata("child") == SessionMetadata(parent_session="guest~merged", parent_turn=2)
-    assert [one.label for one in ledger.spawned("guest~merged")] == ["child"]
-    assert ledger.spawned("account") == []
+    ledger.sessions.create("child", SessionMetadata(parent_session="guest", parent_turn=2))
+    ledger.sessions.merge("guest", "account")
+    assert ledger.sessions.metadata("child") == SessionMetadata(parent_session="guest~merged", parent_turn=2)
+    assert [one.label for one in ledger.sessions.spawned("guest~merged")] == ["child"]
+    assert ledger.sessions.spawned("account") == []
 
 
 def test_earlier_names_resolve_to_the_newest_label(ledger: Ledger) -> None:
     talk(ledger, "n0", "one")
     for number in range(40):
-        ledger.rename(f"n{number}", f"n{number + 1}")
+        ledger.sessions.rename(f"n{number}", f"n{number + 1}")
     assert ledger.resolve("n0") == "n40"
-    ledger.rename("n40", "n0")
+    ledger.sessions.rename("n40", "n0")
     assert (ledger.resolve("n40"), ledger.resolve("n7")) == ("n0", "n0")
 
 
@@ -420,8 +420,8 @@ def test_unreadable_values_are_rejected_on_append(ledger: Ledger, entry: NewEntr
     with pytest.raises(BadReference, match="nothing was stored"):
         ledger.commit("main", Commit((entry,)))
     with pytest.raises(BadReference, match="metadata is invalid"):
-        ledger.create("main", SessionMetadata(status="open"))  # pyright: ignore[reportArgumentType]
-    assert ledger.sessions(every=True) == []
+        ledger.sessions.create("main", SessionMetadata(status="open"))  # pyright: ignore[reportArgumentType]
+    assert ledger.sessions.list(every=True) == []
 
 
 def test_turns_are_read_when_usage_has_another_shape(ledger: Ledger) -> None:
@@ -439,9 +439,9 @@ def test_surrogate_halves_are_read_and_found_as_one_character(ledger: Ledger) ->
 def test_ledger_is_sound_after_a_parent_is_erased(tmp_path: Path) -> None:
     ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
     talk(ledger, "parent", "one", "two")
-    ledger.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
+    ledger.sessions.create("child", SessionMetadata(parent_session="parent", parent_turn=2))
     talk(ledger, "child", "\ud83d\ude00 work")
-    ledger.erase("parent")
+    ledger.upkeep.erase("parent")
     assert care.verify(tmp_path / "l.db") == []
     talk(ledger, "parent", "another one of that name")
     assert care.verify(tmp_path / "l.db") == []

@@ -327,7 +327,7 @@ def test_write_whose_answer_is_lost_is_stored_once(
         e0 = event_key("e0", "main", "")
         assert [event.state for event in ledger.update_events([e0], "done", expected=["queued"])] == ["done"]
     elif write == "rename":
-        assert Ledger(ledger).rename("main", "new").label == "new"
+        assert Ledger(ledger).sessions.rename("main", "new").label == "new"
         assert [info.label for info in ledger.sessions()] == ["new"]
     else:
         assert ledger.take_lease("main", HOSTILE, 60_000).holder == HOSTILE
@@ -409,9 +409,9 @@ def test_writers_to_many_sessions_lose_and_cross_nothing(ledger: PostgresLedger,
 def test_url_opens_an_engine_and_its_password_is_never_shown(url: str) -> None:
     with_password = url.replace("postgres:@", "postgres:geheim@")
     with nexus.open(ledger=with_password) as nx:
-        append(nx.store, "main", user("hello"))
-        assert "geheim" not in nx.store.location
-        assert nx.store.location.startswith("postgresql://postgres@/")
+        append(nx.ledger.store, "main", user("hello"))
+        assert "geheim" not in nx.ledger.store.location
+        assert nx.ledger.store.location.startswith("postgresql://postgres@/")
     with nexus.open(ledger=url) as nx:
         assert [info.label for info in nx.sessions()] == ["main"]
     for wrong in ("postgresql://me:geheim@127.0.0.1:1/none", "postgresql://me:geheim@/x?bad=1&password=geheim"):

@@ -116,7 +116,7 @@ class TwoHandles(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), label=st.sampled_from(["a", "n1", "n2"]))
     def renames(self, which: int, label: str) -> None:
         if label != self.label:
-            Ledger(self.stores[which]).rename(self.label, label)
+            Ledger(self.stores[which]).sessions.rename(self.label, label)
             self.label = label
             self.labels = list(dict.fromkeys([*self.labels, label]))
 
@@ -340,7 +340,7 @@ def test_erased_session_leaves_no_text_of_its_events(tmp_path: Path) -> None:
     accept(ledger, "main", *(f"secret {number}" for number in range(50)))
     accept(ledger, "other", "harmless")
     ledger.update_events([key("secret 1")], "failed", expected=["queued"], reason="a secret reason")
-    erased = Ledger(ledger).erase("main")
+    erased = Ledger(ledger).upkeep.erase("main")
     assert erased.remaining == 0 < erased.needles
     ledger.close()
     assert names(tmp_path) == ["l.db"]

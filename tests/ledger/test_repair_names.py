@@ -60,10 +60,10 @@ def test_an_older_move_may_point_to_what_was_deleted_for_good(tmp_path: Path) ->
     ledger = Ledger(store)
     for label in ("a", "b"):
         append(store, label, user(label))
-    ledger.merge("a", "b")
-    ledger.unalias("a")
+    ledger.sessions.merge("a", "b")
+    ledger.sessions.unalias("a")
     append(store, "a", user("anew"))
-    ledger.erase("a~merged")
+    ledger.upkeep.erase("a~merged")
     store.close()
     assert care.verify(tmp_path / "l.db") == []
     done = care.repair(tmp_path / "l.db", tmp_path / "new.db")
@@ -91,7 +91,7 @@ def test_repair_does_not_restore_erased_names_from_the_log(tmp_path: Path) -> No
 def test_renamed_session_stays_retired_when_its_last_move_is_lost(tmp_path: Path) -> None:
     store = SqliteLedger(str(tmp_path / "l.db"))
     append(store, "old", user("x"))
-    Ledger(store).rename("old", "new")
+    Ledger(store).sessions.rename("old", "new")
     store.close()
     sql(tmp_path / "l.db", "PRAGMA secure_delete=ON", "DELETE FROM session_move WHERE label='old' AND number=2")
     done = care.repair(tmp_path / "l.db", tmp_path / "saved.db")

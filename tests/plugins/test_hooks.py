@@ -652,7 +652,7 @@ def test_plugin_adds_a_message_format_that_reads_replies_and_replays() -> None:
         assert nx.assemble("and?", session="s", profile="labeled").history[-1].text() == "hello"
         assert nx.replay("s", 1).body_hash == ctx.body_hash
         FORMATS._plugins.clear()
-        other = nexus.open(ledger=nx.store)
+        other = nexus.open(ledger=nx.ledger.store)
         with pytest.raises(CannotReplay, match=r"install the plugin that adds it, or pass it: nexus\.open\(plugins="):
             other.replay("s", 1)
 

@@ -33,8 +33,8 @@ def test_fork_belongs_to_the_owner_of_its_source(source: str, owner: str) -> Non
         nx.ledger.fork("copy", source)
         nx.ledger.fork("copy of copy", "copy", turn=1)
         nx.ledger.rewind("copy", turn=0)
-        nx.ledger.alias("shortcut", "copy")
-        nx.ledger.rename("copy of copy", "renamed")
+        nx.ledger.sessions.alias("shortcut", "copy")
+        nx.ledger.sessions.rename("copy of copy", "renamed")
         for session in ("copy", "shortcut", "copy of copy", "renamed"):
             assert nx.assemble("Hi", session=session, principal=owner).session_label
             assert nx.assemble("Hi", session=session).session_label, "the program itself"

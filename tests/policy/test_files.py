@@ -250,7 +250,7 @@ def test_session_of_person_is_shared_by_its_principals_only(root: Path, home: Pa
     assert "my door is blue" not in json.dumps(nx.assemble("and?", principal="telegram:43").to_openai())
     with pytest.raises(NotAllowed):
         nx.assemble("and?", session="dm:ann", principal="telegram:43")
-    nx.ledger.alias("shortcut", "dm:ann")
+    nx.ledger.sessions.alias("shortcut", "dm:ann")
     with pytest.raises(NotAllowed):
         nx.assemble("and?", session="shortcut", principal="telegram:43")
 

@@ -47,14 +47,14 @@ def test_record_links_a_worker_to_its_manager(durable: bool) -> None:
             nx.begin("Begin.", session="worker:count", **options).record(ANSWER)
         else:
             nx.record(spawn(nx, manager="desk"), ANSWER)
-        facts = nx.ledger.metadata("worker:count")
+        facts = nx.ledger.sessions.metadata("worker:count")
         assert (facts.parent_session, facts.parent_turn, facts.task) == ("desk", 1, "Count.")
 
 
 def test_worker_without_a_known_manager_is_recorded_without_a_link() -> None:
     with managed() as nx:
         nx.record(spawn(nx, manager="nobody", principal="root"), ANSWER)
-        assert nx.ledger.metadata("worker:count").parent_session == ""
+        assert nx.ledger.sessions.metadata("worker:count").parent_session == ""
 
 
 def test_worker_has_its_managers_tools_and_permissions_at_most() -> None:

@@ -92,7 +92,9 @@ def test_session_is_valid_with_stable_ids_in_every_format(first: str) -> None:
             nx.record(ctx, REPLIES["responses"]("I look.", call=True))
             ctx = nx.assemble([nexus.tool("call_1", "GIN", "read_file")], session="s", model="gpt-5", tools=TOOLS)
             nx.record(ctx, REPLIES["responses"]("GIN."))
-        cold = Engine(None, nx.store, clock_ms=nx.clock_ms).assemble("x", session="s", model="gpt-5", tools=TOOLS)
+        cold = Engine(None, nx.ledger.store, clock_ms=nx.clock_ms).assemble(
+            "x", session="s", model="gpt-5", tools=TOOLS
+        )
         assert BODIES["responses"](cold) == BODIES["responses"](
             nx.assemble("x", session="s", model="gpt-5", tools=TOOLS)
         )

@@ -78,12 +78,12 @@ def old_ledger(tmp_path: Path) -> None:
         for name in ("mine", "moved", "closed", "destroyed"):
             flags = {"is_closed": name in ("closed", "destroyed"), "is_destroyed": name == "destroyed"}
             body = {"agent_id": name, "settings": {"agent_id": name, "system_prompt": SECRET}, **flags}
-            hide(engine.store, f"nexus:agent:{name}", {**body, "is_closed": False}, body)
-            engine.ledger.create(name)
+            hide(engine.ledger.store, f"nexus:agent:{name}", {**body, "is_closed": False}, body)
+            engine.ledger.sessions.create(name)
         for label in ("configuration:default", "identity:ann"):
-            hide(engine.store, label, {"text": SECRET})
-        engine.ledger.rename("nexus:agent:moved", "renamed")
-        engine.ledger.alias("latest", "nexus:agent:mine")
+            hide(engine.ledger.store, label, {"text": SECRET})
+        engine.ledger.sessions.rename("nexus:agent:moved", "renamed")
+        engine.ledger.sessions.alias("latest", "nexus:agent:mine")
         engine.add_system_message(SECRET, session="nexus:agent:talk")
     as_version_6(tmp_path / "ledger.db")
 
@@ -163,8 +163,8 @@ def test_same_alias_label_and_principal_in_two_tenants_never_meet(
 ) -> None:
     client.create_agent("mine", principal="ann").send(SECRET)
     with ledger_of(tmp_path) as engine:
-        engine.ledger.alias("latest", "mine")
-        engine.ledger.rename("mine", "moved")
+        engine.ledger.sessions.alias("latest", "mine")
+        engine.ledger.sessions.rename("mine", "moved")
     other = server.client(OTHER)
     for name in ("latest", "moved", "mine", "local", "local:mine", "other"):
         agent = other.create_agent(name, principal="ann")

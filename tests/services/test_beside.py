@@ -161,7 +161,7 @@ def test_session_header_and_bare_time_are_not_memory_entries() -> None:
     """Document 004's first message and its stamps in a long tool loop are nobody's words; document 000 tells what was said."""
     now = [NOON]
     with opened() as nx:
-        door = ContextManager(ContextConfig(), logger=LedgerLogger(nx.store, "main"), clock_ms=lambda: now[0])
+        door = ContextManager(ContextConfig(), logger=LedgerLogger(nx.ledger.store, "main"), clock_ms=lambda: now[0])
         door.add_user_message("go")
         door.add_assistant_message("", [ToolCall("c1", "look", "{}")])
         door.add_tool_result("c1", "look", "sun")

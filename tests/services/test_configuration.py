@@ -40,7 +40,7 @@ def with_service(operation: Any, ledger: Path | str = ":memory:") -> Any:
 
 def stored_versions(service: ConfigService) -> int:
     """Return how often the stored configuration changed."""
-    document = service.nx.engine.store.document("nexus:configuration", "default")
+    document = service.nx.engine.ledger.store.document("nexus:configuration", "default")
     return document.number if document is not None else 0
 
 
@@ -311,7 +311,7 @@ def test_configuration_and_identities_are_documents_and_no_sessions() -> None:
         for text in ("one", "two", "three", "three"):
             await service.set_override("ada", "friends_profile", text)
             await service.set_default(f"{PROFILE}.content", text)
-        store = service.nx.engine.store
+        store = service.nx.engine.ledger.store
         assert [(row.kind, row.name, row.number) for row in store.documents()] == [
             ("nexus:configuration", "default", 3),
             ("profile", "ada", 3),
@@ -366,7 +366,7 @@ def test_what_an_earlier_version_stored_is_read_changed_and_forgotten(old_ledger
             assert await service.forget(owner) == (owner != "nobody")
             assert not await service.forget(owner)
             assert (await service.get_identity(owner))["prompt_overrides"] == {}
-        assert nx.engine.store.documents("profile") == []
+        assert nx.engine.ledger.store.documents("profile") == []
 
     with_service(change, old_ledger)
     assert all(word not in old_ledger.read_bytes() for word in (b"old words", b"new words", b"older ada"))
@@ -447,7 +447,7 @@ def test_tasks_that_change_an_identity_at_once_lose_nothing(tmp_path: Path) -> N
             await asyncio.gather(*changes)
             overrides = (await services[0].get_identity("ada"))["prompt_overrides"]
             assert set(overrides) == set(names)
-            stored = one.engine.store.document("profile", "ada")
+            stored = one.engine.ledger.store.document("profile", "ada")
             assert stored is not None and stored.number == 20
 
     asyncio.run(change())
@@ -497,7 +497,7 @@ def test_two_processes_that_set_overrides_at_once_lose_nothing(tmp_path: Path) -
     async def read(service: ConfigService) -> None:
         overrides = (await service.get_identity("ada"))["prompt_overrides"]
         assert overrides == {name: f"{name} 24" for name in names}
-        stored = service.nx.engine.store.document("profile", "ada")
+        stored = service.nx.engine.ledger.store.document("profile", "ada")
         assert stored is not None and stored.number == 50
         assert stored_versions(service) == 50
 

@@ -127,7 +127,7 @@ def test_no_queue_loses_a_reply_or_pays_twice(
 def check_stored(folder: Path, session: str) -> None:
     with nexus.open(ledger=folder / "ledger.db", home=folder) as nx:
         assert [message.text() for message in nx.history(session)] == ["A question?", PAID]
-        assert not nx.ledger.late_replies(session)
+        assert not nx.ledger.upkeep.late_replies(session)
         assert nx.unrecorded.count() == 0
 
 

@@ -132,8 +132,8 @@ class CountingEntries:
     """The entries that a store hands out, counted."""
 
     def __init__(self, nx: AsyncEngine) -> None:
-        self.number, self.plain = 0, nx.engine.store.entries
-        nx.engine.store.entries = self  # type: ignore[method-assign]
+        self.number, self.plain = 0, nx.engine.ledger.store.entries
+        nx.engine.ledger.store.entries = self  # type: ignore[method-assign]
 
     def __call__(self, *args: Any) -> Any:
         for entry in self.plain(*args):

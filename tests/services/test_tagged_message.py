@@ -186,7 +186,7 @@ def test_growing_memory_evicts_in_blocks_by_recorded_cut() -> None:
             shown.append(ctx.provenance.manifest.entries)
             view = ctx.provenance.manifest.view
         assert shown[:13] == [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 12, 14]
-        cuts = nx.store.cuts(nx.store.thread_of("main") or 0, view)
+        cuts = nx.ledger.store.cuts(nx.ledger.store.thread_of("main") or 0, view)
         assert [cut.number for cut in cuts] == list(range(1, len(cuts) + 1)) and len(cuts) == 6
         for turn in range(1, 41):
             nx.replay("main", turn)
@@ -265,7 +265,7 @@ def test_clear_ends_memory_and_summary_precedes_it() -> None:
         assert "question 0" not in texts(ctx)[2]
         nx.ledger.undo("main")
         assert "question 0" in texts(nx.assemble("now", profile="tagged", **ASK))[1]
-        nx.store.commit("main", Commit((NewEntry("clear"),)))
+        nx.ledger.store.commit("main", Commit((NewEntry("clear"),)))
         assert texts(nx.assemble("now", profile="tagged", **ASK))[1].endswith("(No earlier conversation.)")
 
 

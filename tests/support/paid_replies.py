@@ -32,7 +32,7 @@ class Refused:
 @contextmanager
 def refusing(nx: Engine, error: type[LedgerError], monkeypatch: pytest.MonkeyPatch) -> Iterator[Refused]:
     """Refuse commits with the paid reply while the block runs."""
-    commit, refused = nx.store.commit, Refused()
+    commit, refused = nx.ledger.store.commit, Refused()
 
     def refuse(session: str, new: Commit, *more: Any) -> Any:
         if any(sized.message.text() == PAID for entry in new.entries for sized in entry.messages):
@@ -41,5 +41,5 @@ def refusing(nx: Engine, error: type[LedgerError], monkeypatch: pytest.MonkeyPat
         return commit(session, new, *more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(nx.store, "commit", refuse)
+        patch.setattr(nx.ledger.store, "commit", refuse)
         yield refused

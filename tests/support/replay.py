@@ -72,20 +72,20 @@ def _flush(pending: list[Message], reply: list[Message]) -> Iterator[CallPoint]:
 
 def append(nx: Engine, session: str, *messages: Message, starts_turn: bool = False) -> None:
     if messages:
-        nx.store.commit(
+        nx.ledger.store.commit(
             session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=starts_turn),))
         )
 
 
 def mark(nx: Engine, session: str, at: Mark) -> None:
     """Appends a clear or a compaction of everything so far."""
-    thread = nx.store.thread_of(session)
-    head = nx.store.head(thread)[0] if thread else 0
+    thread = nx.ledger.store.thread_of(session)
+    head = nx.ledger.store.head(thread)[0] if thread else 0
     if at.summary is None:
         entry = NewEntry("clear")
     else:
         entry = NewEntry("compaction", body=msgspec.to_builtins(Compaction(1, head, head + 2, at.summary)))
-    nx.store.commit(session, Commit((entry,)))
+    nx.ledger.store.commit(session, Commit((entry,)))
 
 
 def record(nx: Engine, session: str, point: CallPoint, ctx: object | BudgetTooSmall) -> None:

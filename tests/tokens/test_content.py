@@ -72,7 +72,7 @@ def test_reported_usage_corrects_the_estimate_by_content() -> None:
         ctx = nx.assemble(ENGLISH * 100)
         counted = ctx.provenance.manifest.base * ctx.provenance.manifest.content_factor
         nx.record(ctx, usage("At the station.", int(counted * 1.2)))
-        [(provider, key, learned)] = nx.store.calibrations()
+        [(provider, key, learned)] = nx.ledger.store.calibrations()
         manifests = [nx.assemble(text, session="other").provenance.manifest for text in (ENGLISH * 50, CHINESE * 50)]
     assert (provider, key) == ("anthropic", "claude-sonnet-4-5 by content")
     assert learned.factor_64 > 64
@@ -83,11 +83,11 @@ def test_reported_usage_corrects_the_estimate_by_content() -> None:
 def test_calibration_of_base_counts_applies_to_factor_set_by_user(tmp_path: Path) -> None:
     file, model = tmp_path / "ledger.db", "claude-sonnet-4-5"
     with nexus.open(ledger=file) as nx:
-        nx.store.calibrate("anthropic", model, StoredCalibration(100, 9, 7))
+        nx.ledger.store.calibrate("anthropic", model, StoredCalibration(100, 9, 7))
         assert nx.assemble(ENGLISH * 50, model=model).provenance.manifest.factor < 1.2
     with nexus.open(ledger=file, models={model: {"token_factor": 1.1}}) as nx:
         assert nx.assemble(ENGLISH * 50, model=model).provenance.manifest.factor == 100 / 64
-        assert nx.store.calibrations() == [("anthropic", model, StoredCalibration(100, 9, 7))]
+        assert nx.ledger.store.calibrations() == [("anthropic", model, StoredCalibration(100, 9, 7))]
 
 
 def test_factor_of_reopened_session_is_the_same(tmp_path: Path) -> None:

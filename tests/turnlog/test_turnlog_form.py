@@ -308,7 +308,7 @@ def test_entry_imported_with_the_time_as_words_is_sent_as_before() -> None:
         message = Message("user", (Text(content["text"]),), at_ms=START_MS)
         body = {"turnlog": {"entry": json.dumps(entry)}}
         rows = (SizedMessage(message, TokenSize(1, 1, 1)),)
-        nx.store.commit("main", Commit((NewEntry("messages", rows, body, START_MS, starts_turn=True),)))
+        nx.ledger.store.commit("main", Commit((NewEntry("messages", rows, body, START_MS, starts_turn=True),)))
         assert entries(asked(nx, "More."))[0] == entry
 
 
@@ -438,7 +438,7 @@ def test_fork_continues_entry_numbers_of_its_path() -> None:
 def test_entry_numbers_start_at_1_and_continue_after_clear() -> None:
     with opened() as nx:
         assert [entry["index"] for entry in entries(said(nx, "one"))] == [1]
-        nx.store.commit("main", Commit((NewEntry("clear"),)))
+        nx.ledger.store.commit("main", Commit((NewEntry("clear"),)))
         assert [entry["index"] for entry in entries(asked(nx, "two"))] == [4]  # 3 is the clear's in the log
 
 
@@ -556,7 +556,7 @@ def test_log_of_path_can_be_read_in_pieces() -> None:
     with opened() as nx:
         for number in range(3):
             said(nx, f"question {number}", assistant("", ToolCall("c", "look", "{}")))
-        path = [*nx.store.entries(1, 0)]
+        path = [*nx.ledger.store.entries(1, 0)]
     whole, pieces = Log(counter), Log(counter)
     whole.add(path)
     for entry in path:

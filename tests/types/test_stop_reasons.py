@@ -52,7 +52,7 @@ def test_ledger_has_the_neutral_word_and_the_providers_where_it_differs() -> Non
         for word in ("length", "end_turn"):
             reply = nexus.AgentResult((nexus.assistant("x"),), stop_reason=stop_reason(word), provider_stop_reason=word)
             nx.record(nx.assemble("hi"), reply)
-        bodies = [entry.body for entry in nx.store.entries(1) if entry.kind == "messages"]
+        bodies = [entry.body for entry in nx.ledger.store.entries(1) if entry.kind == "messages"]
     assert [(body["stop_reason"], body.get("provider_stop_reason")) for body in bodies] == [
         ("max_tokens", "length"), ("end_turn", None),
     ]  # fmt: skip
@@ -61,5 +61,5 @@ def test_ledger_has_the_neutral_word_and_the_providers_where_it_differs() -> Non
 def test_words_of_an_agent_are_stored_as_neutral_ones() -> None:
     with nexus.open(ledger=":memory:") as nx:
         nx.record(nx.assemble("hi"), nexus.AgentResult((nexus.assistant("x"),), stop_reason="stop"))
-        (body,) = [entry.body for entry in nx.store.entries(1) if entry.kind == "messages"]
+        (body,) = [entry.body for entry in nx.ledger.store.entries(1) if entry.kind == "messages"]
     assert (body["stop_reason"], body["provider_stop_reason"]) == ("end_turn", "stop")

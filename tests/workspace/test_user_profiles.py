@@ -265,7 +265,7 @@ def test_session_of_a_person_shows_that_persons_profile_under_every_name_and_as_
         nx.user_profiles.put("ann", ANN)
         ctx = nx.assemble("hi", profile="tagged", session="dm:ann")
         nx.record(ctx, nexus.AgentResult((assistant("hello"),)))
-        nx.ledger.alias("phone", "dm:ann")
+        nx.ledger.sessions.alias("phone", "dm:ann")
         nx.ledger.fork("copy", "dm:ann")
         for session in ("dm:ann", "phone", "copy"):
             text = friend(nx, session=session)

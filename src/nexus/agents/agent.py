@@ -160,7 +160,7 @@ class Agent:
             holding = nullcontext(lease)
         else:
             label = await self.nx.run(self.nx.engine.preparation.session_of, request)
-            holding = async_session_lease(self.nx.engine.store, label, self.nx.run, wait_s=wait)
+            holding = async_session_lease(self.nx.engine.ledger.store, label, self.nx.run, wait_s=wait)
         request = replace(request, session=label, chooses_session=False)
         model = settings.model
         async with holding as current_lease:
@@ -292,7 +292,7 @@ class Agent:
         tools_of: Callable[[Request], TurnTools],
     ) -> tuple[TurnTools, Turn | Exception]:
         """Store an event; return its tools, and its turn or the reason why it has none."""
-        with self.nx.engine.store.snapshot():
+        with self.nx.engine.ledger.store.snapshot():
             tools = tools_of(request)
         request = request.with_arguments({"tools": tools.registry})
         begin = partial(begin_turn, self.nx.engine, request, fence)
@@ -305,11 +305,11 @@ class Agent:
         engine = self.nx.engine
         label = request.session
         settings = request.settings
-        thread = engine.store.thread_of(label)
+        thread = engine.ledger.store.thread_of(label)
         position = turn_with_event(engine.ledger, label, request.event, settings.principal)
         next_number = 1
         if thread is not None:
-            next_number = engine.store.thread(thread).turn + 1
+            next_number = engine.ledger.store.thread(thread).turn + 1
         number = position.turn if position is not None else next_number
         return TurnTools(
             self.nx,

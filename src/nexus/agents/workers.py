@@ -151,7 +151,7 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
     Raises ToolCallFailed if its session exists and is not this manager's.
     """
     manager = context.session
-    store = context.engine.store
+    store = context.engine.ledger.store
     with store.snapshot():
         place = f"{manager}\0{context.turn}\0{_reply_with(context, call_id)}\0{call_id}"
     digest = hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:8]
@@ -178,7 +178,7 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
 
 def _reply_with(context: ToolContext, call_id: str) -> int:
     """Return the entry of the turn's newest reply that has a call; 0 if it is not stored."""
-    store = context.engine.store
+    store = context.engine.ledger.store
     thread = store.thread_of(context.session)
     entries = entries_from_turn(store, thread, context.turn) if thread is not None else []
     calls = ((entry.seq, call) for entry in entries for row in entry.rows for call in row.message.calls())
@@ -201,10 +201,10 @@ def _depth_of(engine: Engine, session: str) -> int:
     depth = 0
     labels = {session}
     while True:
-        label = engine.store.resolve(session)
+        label = engine.ledger.store.resolve(session)
         update = None
         if label is not None:
-            update = engine.store.session(label)
+            update = engine.ledger.store.session(label)
         session = ""
         if update is not None:
             session = update.facts.parent_session

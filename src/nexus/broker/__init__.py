@@ -206,13 +206,13 @@ def build_history_messages(nx: Engine, thread: str | int) -> list[Message]:
     Without a compaction it is the whole history. Leading system messages belong to the system prompt and are omitted.
     Unlike in `nx.assemble` the history is not cut to a budget. Raises NoSuchSession, LedgerError.
     """
-    with nx.store.snapshot():
+    with nx.ledger.store.snapshot():
         if isinstance(thread, int):
             number = thread
         else:
             number = nx.ledger.thread(thread)
-        visible = visible_messages(nx.store, number)
-        opening = {row.ref for row in nx.store.instructions(number)}
+        visible = visible_messages(nx.ledger.store, number)
+        opening = {row.ref for row in nx.ledger.store.instructions(number)}
     summary = [Message("user", (Text(f"{SUMMARY_MARKER}\n{escape(visible.summary)}"),))] if visible.summary else []
     return [*summary, *(row.message for row in visible.rows if row.ref not in opening)]
 

@@ -109,7 +109,7 @@ class Broker:
         self._look_s = look_s
         self._on_end = on_end
         self._looking: asyncio.Task[None] | None = None
-        self._store = agent.nx.engine.store
+        self._store = agent.nx.engine.ledger.store
         self._queue = EventQueue(agent.nx.engine, cap, drop, agent.settings)
         self._hooks = TurnHooks(self._steer, self._run_worker)
         self._slots = asyncio.Semaphore(at_once)

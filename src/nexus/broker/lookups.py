@@ -40,8 +40,8 @@ def get_messages_by_turn_id(nx: Engine, turn_id: str) -> list[Message]:
         BadReference: The turn does not exist.
     """
     thread, number = _parse(nx, turn_id, "turn")
-    with nx.store.snapshot():
-        entries = [entry for entry in entries_from_turn(nx.store, thread, number) if entry.turn == number]
+    with nx.ledger.store.snapshot():
+        entries = [entry for entry in entries_from_turn(nx.ledger.store, thread, number) if entry.turn == number]
     if not entries or not number:
         raise BadReference(f"turn {turn_id!r} not found (ids are THREAD.TURN, as in ctx.parent_turn_id)")
     return [row.message for entry in entries for row in conversation_rows(entry)]
@@ -56,7 +56,7 @@ def find_latest_compaction(nx: Engine, thread: str | int) -> CompactionTurn | No
         number = thread
     else:
         number = nx.ledger.thread(thread)
-    mark = live_checkpoints(nx.store.checkpoints(number, replaced=False)).checkpoint
+    mark = live_checkpoints(nx.ledger.store.checkpoints(number, replaced=False)).checkpoint
     if mark is not None and mark.kind == "compaction":
         return _compaction_turn(number, mark)
     return None
@@ -65,7 +65,9 @@ def find_latest_compaction(nx: Engine, thread: str | int) -> CompactionTurn | No
 def get_compaction(nx: Engine, compaction_id: str) -> CompactionTurn:
     """Return a compaction by its id, also one that was undone or replaced. Raises BadReference."""
     thread, seq = _parse(nx, compaction_id, "compaction")
-    entries = (entry for entry in nx.store.checkpoints(thread) if entry.seq == seq and entry.kind == "compaction")
+    entries = (
+        entry for entry in nx.ledger.store.checkpoints(thread) if entry.seq == seq and entry.kind == "compaction"
+    )
     entry = next(entries, None)
     if entry is None:
         raise BadReference(
@@ -83,7 +85,7 @@ def _parse(nx: Engine, name: str, kind: str) -> tuple[int, int]:
     """Return thread and number of an id. Raises BadReference."""
     thread, _, number = name.partition(".")
     try:
-        if thread.isdecimal() and number.isdecimal() and nx.store.thread(int(thread)):
+        if thread.isdecimal() and number.isdecimal() and nx.ledger.store.thread(int(thread)):
             return int(thread), int(number)
     except NoSuchSession:
         pass

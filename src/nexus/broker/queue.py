@@ -46,7 +46,7 @@ class EventQueue:
         if cap < 1:
             raise BadSetting("cap is a number from 1")
         self._engine = engine
-        self._store = engine.store
+        self._store = engine.ledger.store
         self.cap = cap
         self.drop = drop
         self._settings = settings

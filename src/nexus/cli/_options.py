@@ -236,9 +236,9 @@ class CommandOptions:
             return self.open(writes=writes, **{**engine_options, "config": Config()})
         for warning in nx.workspace_context.warnings if needs_config else ():
             print_warning(warning)
-        if isinstance(nx.store, SqliteLedger) and not nx.store.trusted:
+        if isinstance(nx.ledger.store, SqliteLedger) and not nx.ledger.store.trusted:
             advice = "accept it: nexus ledger trust"
-            text = f"{nx.store.location} was not made by this user; it is read-only, and goes to no model ({advice})"
+            text = f"{nx.ledger.store.location} was not made by this user; it is read-only, and goes to no model ({advice})"
             print_warning(ContextWarning("ledger", text))
         return nx
 

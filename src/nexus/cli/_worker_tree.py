@@ -92,7 +92,7 @@ def _workers(nx: Engine, label: str, children: dict[str, list[SessionInfo]], lev
 
 
 def _worker(nx: Engine, info: SessionInfo, children: dict[str, list[SessionInfo]], levels: int) -> Worker:
-    facts = nx.ledger.metadata(info.label)
+    facts = nx.ledger.sessions.metadata(info.label)
     newest = nx.ledger.turns(info.label, nx.ledger.thread_info(info.label).turn)
     return Worker(
         info.label,

@@ -83,7 +83,7 @@ def show(session: str, breaks_only: bool, options: CommandOptions) -> None:
     the last prompt that a warm cache can reuse. lost tokens were sent before and processed again.
     """
     with options.session(session) as (nx, label), progress_bar("Reading") as progress:
-        calls = list(cached_calls(nx.store, nx.ledger.thread(label), nx.resolve, progress))
+        calls = list(cached_calls(nx.ledger.store, nx.ledger.thread(label), nx.resolve, progress))
     use = sum_calls(calls)
     listed = calls
     if breaks_only:

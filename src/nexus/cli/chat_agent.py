@@ -450,7 +450,7 @@ class ChatAgent:
         if ledger.resolve(self.session) is None or not ledger.thread_info(self.session).open_turn:
             return None
         try:
-            with session_lease(self.nx.store, self.session, wait_s=0):
+            with session_lease(self.nx.ledger.store, self.session, wait_s=0):
                 number = ledger.thread_info(self.session).turn
                 turn = ledger.turns(self.session, number)[0]
                 if turn.status in ("completed", "failed"):

@@ -32,7 +32,7 @@ def describe_age(milliseconds: int) -> str:
 def is_busy(nx: Engine, session: str) -> bool:
     """Return whether another turn holds the session."""
     try:
-        with session_lease(nx.store, session, wait_s=0):
+        with session_lease(nx.ledger.store, session, wait_s=0):
             return False
     except SessionBusy:
         return True
@@ -48,7 +48,7 @@ def first_lines(text: str) -> list[str]:
 def last_exchange(nx: Engine, session: str) -> tuple[str, str, list[str]] | None:
     """Return a session's last turn: its age, the message's beginning, the reply's first lines; None without a turn."""
     ledger = nx.ledger
-    with nx.store.snapshot():
+    with nx.ledger.store.snapshot():
         if ledger.resolve(session) is None:
             return None
         turns = ledger.turns(session, ledger.thread_info(session).turn)

@@ -53,15 +53,15 @@ def rewind(name: str, turn: int | None, entry: int | None, move: int | None, opt
     if not _check_one(turn=turn, entry=entry, move=move):
         raise click.UsageError("missing position: --turn, --entry or --move")
     with options.session(name) as (nx, label):
-        before = nx.ledger.ref_updates(label)[-1]  # the move to go back to
+        before = nx.ledger.sessions.ref_updates(label)[-1]  # the move to go back to
         if move is None:
             nx.ledger.rewind(label, turn=turn, seq=entry)
         else:
-            nx.ledger.restore_ref(label, move)
+            nx.ledger.sessions.restore_ref(label, move)
         with nx.ledger.snapshot():
             thread = nx.ledger.thread_info(label)
             old = nx.ledger.thread_info(before.thread or 0)
-            shared = nx.ledger.last_shared_entry(thread.id, old.id)
+            shared = nx.ledger.sessions.last_shared_entry(thread.id, old.id)
     abandoned: dict[str, Any] | None = None
     left = "No entries are left behind."
     if shared < old.head_seq:

@@ -129,7 +129,7 @@ def command(
 
 def _newest_session(nx: Engine, call_id: str) -> str:
     """Return the session that changed last, of those with a tool call. Raises NoSuchSession and BadReference."""
-    sessions = sorted(nx.ledger.sessions(), key=lambda info: info.last_ms, reverse=True)
+    sessions = sorted(nx.ledger.sessions.list(), key=lambda info: info.last_ms, reverse=True)
     if not sessions:
         raise NoSuchSession("no session yet (create one: nexus import FILE or nexus record)")
     if not call_id:
@@ -302,7 +302,7 @@ def search(
         order = "newest" if newest else "relevance"
         hits = nx.ledger.search(text, session=label, roles=roles, limit=limit + 1, order=order, every=every)
         names = {name for hit in hits for name in _hit_sessions(hit, label)}
-        statuses = {name: nx.ledger.metadata(name).status for name in names}
+        statuses = {name: nx.ledger.sessions.metadata(name).status for name in names}
         has_ledger = nx.ledger.location != NO_LEDGER
     if options.as_json:
         emit(

@@ -250,9 +250,9 @@ def erase_principal(principal: str, yes: bool, options: CommandOptions) -> None:
         if not yes:
             click.confirm(f"Permanently delete all data of {printable(principal)!r}?", abort=True)
         ledger = Ledger(store)
-        ledger.unrecorded = _unrecorded(store)
+        ledger.upkeep.unrecorded = _unrecorded(store)
         with progress_bar("Deleting"):
-            result = ledger.erase_principal(principal)
+            result = ledger.upkeep.erase_principal(principal)
     if result.is_empty:
         raise BadReference(f"no data of {principal!r} found in {options.ledger_place} (nothing was deleted)")
     sessions = f"{count_noun(len(result.sessions), 'session')} with {count_noun(result.erased.messages, 'message')}"

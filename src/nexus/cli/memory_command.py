@@ -194,8 +194,8 @@ def propose(
         labels = [resolve_session(nx, name) for name in (*sessions, *more)] or [
             info.label for info in nx.sessions() if not info.parent_session
         ]
-        if (options.model or adds) and isinstance(nx.store, SqliteLedger):
-            nx.store.check_trusted()  # its content would go to a model
+        if (options.model or adds) and isinstance(nx.ledger.store, SqliteLedger):
+            nx.ledger.store.check_trusted()  # its content would go to a model
         ask = None
         if options.model:
             ask = _ask(nx, options.model, base_url)

@@ -76,7 +76,7 @@ def _facts(model: Model) -> dict[str, Any]:
 def _print_calibrations(name: str | None, options: CommandOptions) -> None:
     values: list[dict[str, Any]] = []
     with options.open() as nx:
-        for provider, key, calibration in nx.ledger.calibrations():
+        for provider, key, calibration in nx.ledger.upkeep.calibrations():
             model_name, by_content = parse_calibration_key(key)
             if name and not same_model(model_name, name):
                 continue

@@ -182,7 +182,7 @@ def test(
             session = "worker:test"
         arguments = {"principal": principal, "toolset": toolset, "tools": definitions, **requested}
         request = nx.request(Event(), session, cast("CallArguments", arguments))
-        grant = decide(nx.policies.read(), request, partial(owning_names, nx.store))
+        grant = decide(nx.policies.read(), request, partial(owning_names, nx.ledger.store))
     exit_code = 0
     if tool is not None and tool not in grant.tools:
         exit_code = NOT_ALLOWED

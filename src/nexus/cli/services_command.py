@@ -106,7 +106,7 @@ def run(
                     limits=Limits(steps=max_steps),
                     grace_s=grace,
                 ):
-                    _report_start(options, names, nx.store.location)
+                    _report_start(options, names, nx.ledger.store.location)
                     await _signal()
             finally:
                 await connection.close()

@@ -126,7 +126,7 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
         listed = nx.sessions(include_inactive=True)
         info = next(session for session in listed if session.label == label)
         thread = nx.ledger.thread_info(label)
-        facts = nx.ledger.metadata(label)
+        facts = nx.ledger.sessions.metadata(label)
         live = nx.ledger.live(label)
         checkpoint = live.checkpoint
         return {
@@ -143,9 +143,9 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
             "shown_from": checkpoint and {"kind": checkpoint.kind, "entry": checkpoint.seq, **checkpoint.body},
             "undone": sorted(live.undone),
             "pins": msgspec.to_builtins(live.pins),
-            "aliases": [alias.name for alias in nx.ledger.aliases() if nx.ledger.resolve(alias.name) == label],
+            "aliases": [alias.name for alias in nx.ledger.sessions.aliases() if nx.ledger.resolve(alias.name) == label],
             "forked_from": _fork_source(nx, thread, listed),
-            "spawned": [session.label for session in nx.ledger.spawned(label)],
+            "spawned": [session.label for session in nx.ledger.sessions.spawned(label)],
         }
 
 
@@ -157,7 +157,8 @@ def _fork_source(nx: Engine, thread: Thread, listed: list[SessionInfo]) -> dict[
     former = [
         session.label
         for session in listed
-        if not current and any(update.thread == thread.parent for update in nx.ledger.ref_updates(session.label))
+        if not current
+        and any(update.thread == thread.parent for update in nx.ledger.sessions.ref_updates(session.label))
     ]
     return {"thread": thread.parent, "entry": thread.fork_seq, "sessions": current, "once_of": former}
 
@@ -270,7 +271,7 @@ def reflog(name: str, options: CommandOptions) -> None:
     Example: nexus session reflog main
     """
     with options.session(name) as (nx, label):
-        moves = nx.ledger.ref_updates(label)
+        moves = nx.ledger.sessions.ref_updates(label)
     MOVES.print(moves, options)
 
 
@@ -285,7 +286,7 @@ def ancestry(name: str, turn: int | None, options: CommandOptions) -> None:
     Example: nexus session ancestry plan-b --turn 12
     """
     with options.session(name) as (nx, label):
-        ancestors = nx.ledger.ancestry(label, turn)
+        ancestors = nx.ledger.sessions.ancestry(label, turn)
     ANCESTRY.print(ancestors, options)
 
 
@@ -297,7 +298,7 @@ def aliases(options: CommandOptions, every: bool) -> None:
     Example: nexus session aliases --all
     """
     with options.open(needs_config=False) as nx:
-        changes = nx.ledger.aliases(every=every)
+        changes = nx.ledger.sessions.aliases(every=every)
     ALIASES.print(changes, options)
 
 
@@ -311,7 +312,7 @@ def set_(name: str, facts: tuple[str, ...], options: CommandOptions) -> None:
     """
     values = _parse_facts(facts)
     with options.session(name) as (nx, label):
-        move = nx.ledger.update(label, f"set {', '.join(values)}", **values)
+        move = nx.ledger.sessions.update(label, f"set {', '.join(values)}", **values)
     options.report(move, f"Session {quoted(label)}: set {', '.join(values)}.")
 
 
@@ -342,7 +343,7 @@ def rename(old: str, new: str, options: CommandOptions) -> None:
     Example: nexus session rename guest-17 maria
     """
     with options.session(old) as (nx, label):
-        move = nx.ledger.rename(label, new)
+        move = nx.ledger.sessions.rename(label, new)
     options.report(move, f"Renamed session {quoted(label)} to {quoted(new)}; the old name is an alias now.")
 
 
@@ -358,7 +359,7 @@ def merge(name: str, into: str, options: CommandOptions) -> None:
     """
     with options.session(name) as (nx, label):
         target = resolve_session(nx, into)
-        move = nx.ledger.merge(label, target)
+        move = nx.ledger.sessions.merge(label, target)
     history = f"its own history is the archived session {quoted(move.label)}"
     options.report(move, f"{quoted(label)} redirects to {quoted(target)} now; {history}.")
 
@@ -372,7 +373,7 @@ def alias(name: str, session: str, options: CommandOptions) -> None:
     Example: nexus session alias latest main
     """
     with options.session(session) as (nx, label):
-        nx.ledger.alias(name, label)
+        nx.ledger.sessions.alias(name, label)
     options.report({"name": name, "target": label}, f"{quoted(name)} is an alias of session {quoted(label)} now.")
 
 
@@ -384,7 +385,7 @@ def unalias(name: str, options: CommandOptions) -> None:
     Example: nexus session unalias latest
     """
     with options.open(needs_config=False) as nx:
-        nx.ledger.unalias(name)
+        nx.ledger.sessions.unalias(name)
     options.report({"name": name, "target": None}, f"Removed the alias {quoted(name)}.")
 
 
@@ -434,10 +435,10 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
                 kind = "an alias"
             raise BadReference(f"{quoted(name)} is {kind} of {quoted(label)} (name the session itself to erase it)")
         if not yes:
-            _confirm_erasure(nx, [label, *(nx.ledger.dependents(label) if with_forks else ())])
+            _confirm_erasure(nx, [label, *(nx.ledger.upkeep.dependents(label) if with_forks else ())])
         before = [session.label for session in nx.sessions(include_inactive=True)]
         try:
-            result = nx.ledger.erase(label, with_forks=with_forks)
+            result = nx.ledger.upkeep.erase(label, with_forks=with_forks)
         except LedgerError as error:
             if error.code != "forks_depend":
                 raise
@@ -471,10 +472,14 @@ def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
 
 def _set_status(name: str, status: SessionStatus, options: CommandOptions) -> None:
     with options.session(name) as (nx, label):
-        unchanged = nx.ledger.metadata(label).status == status
+        unchanged = nx.ledger.sessions.metadata(label).status == status
         if not unchanged:
-            {"archived": nx.ledger.archive, "deleted": nx.ledger.delete, "active": nx.ledger.restore}[status](label)
-        move = nx.ledger.ref_updates(label)[-1]
+            {
+                "archived": nx.ledger.sessions.archive,
+                "deleted": nx.ledger.sessions.delete,
+                "active": nx.ledger.sessions.restore,
+            }[status](label)
+        move = nx.ledger.sessions.ref_updates(label)[-1]
     text = f"Session {quoted(label)} {'was' if unchanged else 'is'} {status}{' already' if unchanged else ' now'}."
     if status != "active":
         text += " Its messages stay (list it again: nexus session restore)."

@@ -112,4 +112,4 @@ def is_turn_of_file(nx: Engine, label: str) -> bool:
     """Return True if the newest turn was imported, so that nothing here will answer it."""
     thread = nx.ledger.thread_info(label)
     entries = nx.ledger.iter_entries(label, max(thread.head_seq - 1, 0))
-    return bool(nx.ledger.metadata(label).origin) and not any("model" in entry.body for entry in entries)
+    return bool(nx.ledger.sessions.metadata(label).origin) and not any("model" in entry.body for entry in entries)

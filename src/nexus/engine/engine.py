@@ -99,7 +99,6 @@ class Engine:
         memory: The facts of the workspace.
         compactor: Writes summaries.
         user_profiles: The users' profiles, by principal.
-        store: The ledger's database.
     """
 
     def __init__(
@@ -138,14 +137,13 @@ class Engine:
         own_home = None if home is None else local_path(home, "home")
         user_folder = own_home or home_folder()
         self.workspace = workspace
-        self.store = ledger
         self.ledger = Ledger(ledger)
         self.workspace_context = workspace_context(workspace, own_home, config)
         own_folder = self.workspace_context.home.root if self.workspace_context.home else None
         self.credentials = Credentials(own_folder or user_folder)
         is_file = isinstance(ledger, SqliteLedger)
         waiting = unrecorded_path(ledger.location, is_file=is_file, tenant=ledger.tenant, home=self.credentials.home)
-        self.unrecorded = self.ledger.unrecorded = UnrecordedReplies(waiting, ledger.tenant)
+        self.unrecorded = self.ledger.upkeep.unrecorded = UnrecordedReplies(waiting, ledger.tenant)
         self.user_profiles = UserProfiles(ledger, self.credentials.home if local_user else None)
         policy_source = policy if policy is None or isinstance(policy, Policy) else local_path(policy, "policy")
         self.policies = load_policies(policy_source, own_folder, workspace)
@@ -191,7 +189,7 @@ class Engine:
 
     def close(self) -> None:
         """Close the ledger."""
-        self.store.close()
+        self.ledger.store.close()
 
     def warm(self) -> None:
         """Load tokenizer, tables, patterns, files and plugins before the first `assemble` needs them. Writes nothing.
@@ -237,10 +235,10 @@ class Engine:
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the next call for a full `Request`; see `assemble`. `request` makes one."""
-        check_trusted(self.store)
+        check_trusted(self.ledger.store)
         with span("nexus.assemble", {}) as traced:
             prepared = self.preparation.prepare(request)
-            with self.store.snapshot():
+            with self.ledger.store.snapshot():
                 authorized = self.preparation.authorize(prepared)
                 inputs = self.preparation.inputs(authorized)
             ctx = assemble(authorized.request, self.preparation.profile(authorized.request), inputs)
@@ -317,7 +315,7 @@ class Engine:
             raise BadSetting("reserve is no number of tokens (pass an int, 0 or more)")
         if not all(type(index) is int and 0 <= index < len(messages) for index in pins):
             raise BadSetting(f"pins {[*pins]} are no indexes of the list, which has {len(messages)} messages")
-        check_trusted(self.store)
+        check_trusted(self.ledger.store)
         request = self.request(Event(), "main", options)
         model = request.settings.model or self.model
         list_scope = ListScope(scope, request.settings.principal, conversation)
@@ -353,18 +351,18 @@ class Engine:
 
         Raises HeadMoved if the session was rewound to before the event.
         """
-        check_trusted(self.store)
+        check_trusted(self.ledger.store)
         preparation = self.preparation
         stored = event_of(event, request.event, self.clock_ms())
         prepared = preparation.prepare(replace(request, event=stored), moment=False)
-        with self.store.snapshot():
+        with self.ledger.store.snapshot():
             authorized = preparation.authorize(prepared)
             session = authorized.request.session
             thread = self.ledger.thread(session)
-            newest = next(iter(self.store.entries(thread, event.seqs[-1] - 1, event.seqs[-1])), None)
+            newest = next(iter(self.ledger.store.entries(thread, event.seqs[-1] - 1, event.seqs[-1])), None)
             if newest is None or newest.hash != event.hash:
-                raise HeadMoved(session, event.seqs[-1], self.store.head(thread)[0])
-            inputs = preparation.inputs(authorized, without_event(self.store, thread, event.seqs), event)
+                raise HeadMoved(session, event.seqs[-1], self.ledger.store.head(thread)[0])
+            inputs = preparation.inputs(authorized, without_event(self.ledger.store, thread, event.seqs), event)
         return assemble(authorized.request, preparation.profile(authorized.request), inputs)
 
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
@@ -395,8 +393,8 @@ class Engine:
         """
         if not text.strip():
             raise BadEvent("system message is blank (give it a text)", code="empty_event")
-        thread = self.store.thread_of(session)
-        row = self.store.thread(thread) if thread is not None else None
+        thread = self.ledger.store.thread_of(session)
+        row = self.ledger.store.thread(thread) if thread is not None else None
         if row is not None and row.open_turn:
             entries = self.ledger.entries(session)
             open_turn = (stored.message for entry in entries if entry.turn == entries[-1].turn for stored in entry.rows)
@@ -419,11 +417,11 @@ class Engine:
     ) -> CompactionPlan | None:
         """Return what `compact` would summarize; None if that is not worthwhile. Raises NoSuchSession, LedgerError."""
         check_options("plan", options, CallArguments, "session share trigger")
-        check_trusted(self.store)
+        check_trusted(self.ledger.store)
         self.ledger.thread(session)
         preparation = self.preparation
         prepared = preparation.prepare(self.request(Event(), session, options), moment=False)
-        with self.store.snapshot():
+        with self.ledger.store.snapshot():
             authorized = preparation.authorize(prepared)
             inputs = preparation.inputs(authorized)
         profile = preparation.profile(authorized.request)
@@ -460,7 +458,7 @@ class Engine:
         Raises NoSuchSession, LedgerError, and CompactionSuperseded or HeadMoved if the session changed meanwhile.
         """
         check_options("compact", options, CallArguments, "session focus plan share trigger progress summarizer cancel")
-        check_trusted(self.store)
+        check_trusted(self.ledger.store)
         plan = plan or self.plan(session, share=share, trigger=trigger, **options)
         outcome = self.compactor.run(plan, focus=focus, progress=progress, summarizer=summarizer, cancel=cancel)
         if not outcome or plan is None:
@@ -473,7 +471,7 @@ class Engine:
 
     def sessions(self, *, include_inactive: bool = False) -> list[SessionInfo]:
         """Return the active sessions, newest first; `include_inactive` adds archived and deleted ones."""
-        return self.store.sessions(every=include_inactive)
+        return self.ledger.store.sessions(every=include_inactive)
 
     def replay(self, session: str, turn: int, *, call: int | None = None, unverified: bool = False) -> AssembledContext:
         """Return the context of a recorded call, made from the ledger alone. Nothing is written.

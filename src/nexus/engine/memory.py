@@ -47,7 +47,7 @@ class WorkspaceMemory:
         from nexus.workspace.memory.consolidation import consolidate
 
         try:
-            if not self._ledger.resolve(session) or self._ledger.metadata(session).parent_session:
+            if not self._ledger.resolve(session) or self._ledger.sessions.metadata(session).parent_session:
                 return ""
             return str(consolidate(self.notebook(), self._ledger, session, mode))
         except (NexusError, OSError) as error:

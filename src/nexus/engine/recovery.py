@@ -135,7 +135,7 @@ def call(
     """
     check_options("call", options, CallArguments, _CALL_ARGUMENTS)
     recovery = _new_recovery(nx, event, session, images, options, compact=compact)
-    with session_lease(nx.store, recovery.request.session, wait_s=wait) as lease:
+    with session_lease(nx.ledger.store, recovery.request.session, wait_s=wait) as lease:
         return _send_all(recovery.turn_steps(lease.fence), send)
 
 
@@ -153,7 +153,7 @@ async def acall(
     """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
     check_options("acall", options, CallArguments, _CALL_ARGUMENTS)
     recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
-    async with async_session_lease(nx.engine.store, recovery.request.session, nx.run, wait_s=wait) as lease:
+    async with async_session_lease(nx.engine.ledger.store, recovery.request.session, nx.run, wait_s=wait) as lease:
         return await _await_all(nx, recovery.turn_steps(lease.fence), send)
 
 

@@ -77,7 +77,7 @@ def import_transcript(
     transcript = with_known_times(transcript)
     name = _name(nx, transcript, session)
     transcript = _with_image_problems(nx, transcript)
-    if nx.store.thread_of(name) is not None and transcript.after in nx.store.known_keys(name):
+    if nx.ledger.store.thread_of(name) is not None and transcript.after in nx.ledger.store.known_keys(name):
         transcript = _without_link_problem(transcript)
     if _status(nx, name) == "deleted":
         return [_report_of_deleted(nx, transcript, name, dry_run=dry_run)]
@@ -90,7 +90,7 @@ def import_transcript(
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
         label = _fork_name(nx, [key for step in fork.steps for key in step.keys], name, number)
-        if parent.rejected and fork.after not in nx.store.known_keys(parent.session):
+        if parent.rejected and fork.after not in nx.ledger.store.known_keys(parent.session):
             report = _report(bare, parent.session, fork.steps, [], dry_run=dry_run, rejected=len(fork.steps))
         else:
             report = _path(nx, bare, label, fork.steps, parent=parent.session, after=fork.after, dry_run=dry_run)
@@ -117,10 +117,10 @@ def _without_link_problem(transcript: Transcript) -> Transcript:
 
 def _report_of_deleted(nx: Engine, transcript: Transcript, name: str, *, dry_run: bool) -> ImportReport:
     """Return the report for a deleted session: nothing is added to it, nor to its forks and side chains."""
-    new = _new_steps(transcript.steps, nx.store.known_keys(name))
+    new = _new_steps(transcript.steps, nx.ledger.store.known_keys(name))
     others = [step for fork in transcript.forks for step in fork.steps]
     others += (step for side in transcript.sidechains for step in side.all_steps())
-    rejected = len(new) + sum(any(not nx.store.holders(key) for key in step.keys) for step in others)
+    rejected = len(new) + sum(any(not nx.ledger.store.holders(key) for key in step.keys) for step in others)
     report = _report(transcript, name, transcript.steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
     return replace(report, rejected=rejected)
 
@@ -138,28 +138,28 @@ def _with_image_problems(nx: Engine, transcript: Transcript) -> Transcript:
 
 def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:
     """Set a title that the file got since the last import, unless the session was named otherwise here."""
-    if transcript.title and not dry_run and nx.store.thread_of(label) is not None:
-        title = nx.ledger.metadata(label).title
+    if transcript.title and not dry_run and nx.ledger.store.thread_of(label) is not None:
+        title = nx.ledger.sessions.metadata(label).title
         if title != transcript.title and title in ("", replace(transcript, title="").shown_title):
-            nx.ledger.update(label, "titled", title=transcript.title)
+            nx.ledger.sessions.update(label, "titled", title=transcript.title)
 
 
 def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
     """Return the sessions of sub-agents that were imported from files of their own before this transcript."""
     prefix = f"{transcript.source_id}+"
-    orphans = (other.label for other in nx.store.sessions(every=True) if not other.parent_session)
+    orphans = (other.label for other in nx.ledger.store.sessions(every=True) if not other.parent_session)
     return [label for label in orphans if label.startswith(prefix)]
 
 
 def _link(nx: Engine, child: str, parent: str, call_id: str = "", *, dry_run: bool) -> None:
     """Store which session and tool call started a sub-agent's session, unless it has a parent."""
-    if dry_run or not nx.store.resolve(parent) or not nx.store.resolve(child):
+    if dry_run or not nx.ledger.store.resolve(parent) or not nx.ledger.store.resolve(child):
         return
-    if not nx.ledger.metadata(child).parent_session:
+    if not nx.ledger.sessions.metadata(child).parent_session:
         call_id = call_id or _call_with_prompt(nx, parent, child)
         for call in dict.fromkeys((call_id, "")):  # the call may be on an abandoned branch
             with suppress(BadReference):
-                nx.ledger.update(child, "spawned", parent_session=parent, parent_call_id=call)
+                nx.ledger.sessions.update(child, "spawned", parent_session=parent, parent_call_id=call)
                 return
 
 
@@ -182,11 +182,11 @@ def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, st
     # A program that resumes a conversation may copy it into a new file with a new name first.
     path_keys = (key for step in transcript.steps for key in step.keys)
     keys = [*filter(None, (transcript.after, *path_keys))]
-    if not transcript.unique_keys or not keys or nx.store.thread_of(name) is not None:
+    if not transcript.unique_keys or not keys or nx.ledger.store.thread_of(name) is not None:
         return "", ""
     shared: dict[str, str] = {}
     for label in _sessions_with(nx, keys[0]):
-        stored = nx.store.known_keys(label)
+        stored = nx.ledger.store.known_keys(label)
         for key in keys:
             if key not in stored:
                 break
@@ -197,10 +197,10 @@ def _copied_from(nx: Engine, transcript: Transcript, name: str) -> tuple[str, st
 
 def _sessions_with(nx: Engine, key: str) -> list[str]:
     """Return the sessions whose newest thread has the entry with this key."""
-    threads = {thread for thread, _ in nx.store.holders(key)}
+    threads = {thread for thread, _ in nx.ledger.store.holders(key)}
     if not threads:
         return []
-    return [session.label for session in nx.store.sessions(every=True) if session.thread in threads]
+    return [session.label for session in nx.ledger.store.sessions(every=True) if session.thread in threads]
 
 
 def _path(
@@ -233,7 +233,7 @@ def _follow(
 ) -> tuple[ImportReport | None, str]:
     """Move a session to the file's path if that left the session's, or return a note if the session must stay."""
     stored, head = _state(nx, label)
-    changed = changed_keys(nx.store, label, steps, stored)
+    changed = changed_keys(nx.ledger.store, label, steps, stored)
     first = first_difference(steps, stored, head, changed)
     if first and _is_of_file(transcript, stored, first, head) and _status(nx, label) != "deleted":
         return _move(nx, transcript, label, steps, first - 1, len(changed), dry_run=dry_run), ""
@@ -262,7 +262,7 @@ def _import_path(
     # Checked before anything is written: a deleted session stays as it is, without an empty fork next to it.
     if new and _status(nx, label) == "deleted":
         return _report(transcript, label, steps, [], status="deleted", dry_run=dry_run, rejected=len(new))
-    if not new and parent and nx.store.thread_of(label) is None:
+    if not new and parent and nx.ledger.store.thread_of(label) is None:
         note = f"session {parent!r} contains all steps; session {label!r} not created"
         return _report(transcript, parent, steps, [], status=_status(nx, parent), note=note, dry_run=dry_run)
     if new and parent and not stored and not dry_run:
@@ -278,7 +278,7 @@ def _import_path(
         new = _new_steps(steps, {**elsewhere, **stored})
         if new:
             note = f"session changed since the last import: new steps added to {continued!r}"
-            if not dry_run and nx.store.thread_of(continued) is None:
+            if not dry_run and nx.ledger.store.thread_of(continued) is None:
                 head = _fork(nx, continued, label, last, None)
         label = continued
         head = head or last
@@ -300,7 +300,7 @@ def _append(
         return True
     if is_first:
         entries[0] = _with_source(entries[0], transcript)
-    result = nx.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
+    result = nx.ledger.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
     return result.added > 0
 
 
@@ -308,11 +308,11 @@ def _fork_parent(nx: Engine, parent: str, after: str) -> tuple[str, dict[str, in
     """Return the session that a path forks from, which may be the parent's continuation, and the keys in it."""
     if not parent:
         return "", {}
-    keys = nx.store.known_keys(parent)
+    keys = nx.ledger.store.known_keys(parent)
     if after in keys:
         return parent, keys
     continued = f"{parent}~continued"
-    more = nx.store.known_keys(continued)
+    more = nx.ledger.store.known_keys(continued)
     if after not in more:
         return parent, keys
     return continued, {**keys, **more}
@@ -363,12 +363,12 @@ def _move(
 
     The former messages get a name of their own; they are archived unless they are a branch of the file.
     """
-    pointer = nx.store.session(label)
+    pointer = nx.ledger.store.session(label)
     stored, head = _state(nx, label)
     first_keys = {key: seq for key, seq in stored.items() if seq <= at}
     path_keys = {key for step in steps for key in step.keys}
     abandoned_keys = {key.removesuffix(":end") for key, seq in stored.items() if seq > at} - path_keys
-    number = next(number for number in count(1) if nx.store.session(f"{label}~{number}") is None)
+    number = next(number for number in count(1) if nx.ledger.store.session(f"{label}~{number}") is None)
     old = f"{label}~{number}"
     if changed:
         messages = count_noun(changed, "message")
@@ -384,32 +384,32 @@ def _move(
     if was_incomplete:
         note = f"a message was incomplete at the last import and has been completed; {old!r} (deleted) has the session before"
     if not dry_run and pointer is not None:
-        nx.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
+        nx.ledger.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
         entries = tuple(ledger_entries(nx, steps, first_keys, at))
-        nx.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
+        nx.ledger.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
         status: SessionStatus = "active" if abandoned_keys else "archived"
         if was_incomplete:
             status = "deleted"
         former = replace(_facts(transcript), status=status)
-        thread = nx.store.thread_of(old)
+        thread = nx.ledger.store.thread_of(old)
         reason = f"import: {note}"
         moves = [
             NewRefUpdate(label, thread, reason, None, pointer.number),
             NewRefUpdate(old, pointer.thread, reason, former, 1),
         ]
         with ExitStack() as undo:  # the next attempt makes another thread
-            undo.callback(nx.ledger.delete, old)
-            head_now, _ = nx.store.head(pointer.thread or 0)
+            undo.callback(nx.ledger.sessions.delete, old)
+            head_now, _ = nx.ledger.store.head(pointer.thread or 0)
             if head_now != head:
                 raise HeadMoved(label, head, head_now)
-            nx.store.update_refs(moves)
+            nx.ledger.store.update_refs(moves)
             undo.pop_all()
     return _report(transcript, label, steps, added, status=_status(nx, label), note=note, dry_run=dry_run)
 
 
 def _was_incomplete(nx: Engine, thread: int, at: int, steps: list[Step]) -> bool:
     """Return True if a thread's messages after the entry `at` are beginnings of those that replace them."""
-    abandoned = [row.message for entry in nx.store.entries(thread, at) for row in entry.rows]
+    abandoned = [row.message for entry in nx.ledger.store.entries(thread, at) for row in entry.rows]
     return is_beginning(abandoned, (message for step in steps for message in step.messages))
 
 
@@ -460,8 +460,8 @@ def _facts(transcript: Transcript) -> SessionMetadata:
 
 
 def _status(nx: Engine, label: str) -> SessionStatus:
-    if nx.store.thread_of(label) is not None:
-        return nx.ledger.metadata(label).status
+    if nx.ledger.store.thread_of(label) is not None:
+        return nx.ledger.sessions.metadata(label).status
     return "active"
 
 
@@ -479,14 +479,14 @@ def _name(nx: Engine, transcript: Transcript, session: str) -> str:
 
 def _is_continued(nx: Engine, transcript: Transcript, label: str) -> bool:
     """Return True if a session is of the transcript's conversation, and ends before or in its steps."""
-    if nx.store.thread_of(label) is None:
+    if nx.ledger.store.thread_of(label) is None:
         return False
-    facts = nx.ledger.metadata(label)
+    facts = nx.ledger.sessions.metadata(label)
     if (facts.origin, facts.origin_id) != (transcript.format, transcript.source_id):
         return False
-    if transcript.after in nx.store.known_keys(label):
+    if transcript.after in nx.ledger.store.known_keys(label):
         return True
-    last_ms = next((other.last_ms for other in nx.store.sessions(every=True) if other.label == label), 0)
+    last_ms = next((other.last_ms for other in nx.ledger.store.sessions(every=True) if other.label == label), 0)
     return transcript.steps[0].at_ms > last_ms > 0
 
 
@@ -503,7 +503,7 @@ def _free_name(nx: Engine, keys: Iterable[str], wanted: str) -> str:
     key_set = set(keys)
     name = wanted
     number = 1
-    while nx.store.thread_of(name) is not None and key_set.isdisjoint(nx.store.known_keys(name)):
+    while nx.ledger.store.thread_of(name) is not None and key_set.isdisjoint(nx.ledger.store.known_keys(name)):
         number += 1
         name = f"{wanted}-{number}"
     return name
@@ -516,16 +516,16 @@ def _new_steps(steps: tuple[Step, ...], stored: Mapping[str, int]) -> list[Step]
 
 def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
     """Return the keys in a session and its head, from one snapshot."""
-    with nx.store.snapshot():
-        thread = nx.store.thread_of(label)
-        return nx.store.known_keys(label), nx.store.head(thread)[0] if thread is not None else 0
+    with nx.ledger.store.snapshot():
+        thread = nx.ledger.store.thread_of(label)
+        return nx.ledger.store.known_keys(label), nx.ledger.store.head(thread)[0] if thread is not None else 0
 
 
 def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata | None) -> int:
     """Create a session that continues another one and return its head. Raises HeadMoved if it was just created."""
-    last = nx.store.session(label)
+    last = nx.ledger.store.session(label)
     number = last.number if last is not None else 0
-    return nx.store.thread(nx.store.fork(label, source, at, facts=facts, expected_number=number)).head_seq
+    return nx.ledger.store.thread(nx.ledger.store.fork(label, source, at, facts=facts, expected_number=number)).head_seq
 
 
 def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> Iterator[NewEntry]:

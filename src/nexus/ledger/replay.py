@@ -204,6 +204,17 @@ def calls(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Rec
     return recorded
 
 
+def _turn_status(end: Entry | None, *, has_reply: bool, is_open: bool) -> TurnStatus:
+    """Return the status of a turn by its last end, if it has one."""
+    if end is not None:
+        if end.kind == "completed":
+            return "completed"
+        return "interrupted" if end.body.get("kind") == ABORTED else "failed"
+    if not is_open:
+        return "interrupted"
+    return "streaming" if has_reply else "pending"
+
+
 def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     fields: dict[str, Any] = {}
     usage = dict.fromkeys(_USAGE, 0)
@@ -218,19 +229,7 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
             usage[name] += counts[name] if isinstance(counts.get(name), int) else 0
     end = next((entry for entry in reversed(group) if entry.kind in ("completed", "failed")), None)
     rows = [row for entry in group for row in entry.rows]
-    status: TurnStatus = "interrupted"
-    if end is not None:
-        is_aborted = end.body.get("kind") == ABORTED
-        if end.kind == "completed":
-            status = "completed"
-        elif is_aborted:
-            status = "interrupted"
-        else:
-            status = "failed"
-    elif is_open:
-        status = "pending"
-        if any(row.message.role == "assistant" for row in rows):
-            status = "streaming"
+    status = _turn_status(end, has_reply=any(row.message.role == "assistant" for row in rows), is_open=is_open)
     words = {name: str(fields.get(name, "")) for name in _WORDS}
     words["stop_reason"] = stop_reason(words["stop_reason"])  # older entries have the provider's word
     if status == "completed":

@@ -34,28 +34,8 @@ from nexus.ledger.sessions import (
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
 
 
-class LedgerStore(Protocol):
-    """An append-only store of sessions."""
-
-    @property
-    def location(self) -> str:
-        """Location for messages: a file path or a server's name."""
-        ...
-
-    @property
-    def tenant(self) -> str:
-        """Whose rows this store reads and writes."""
-        ...
-
-    def snapshot(self) -> AbstractContextManager[object]:
-        """Run all reads of this thread on one state of the ledger, whatever others write meanwhile."""
-        ...
-
-    def close(self) -> None:
-        """Close all connections after pending writes. Later calls raise LedgerUnusable."""
-        ...
-
-    # sessions ----------------------------------------------------------------------------------------------------
+class SessionStore(Protocol):
+    """Names of sessions: labels, aliases, pointer updates and leases."""
 
     def resolve(self, name: str) -> str | None:
         """Return the label that a name means: itself, else the target of its alias, else None.
@@ -95,7 +75,22 @@ class LedgerStore(Protocol):
         """Return the current aliases by name. `every` returns all changes, oldest first for each name."""
         ...
 
-    # writing -----------------------------------------------------------------------------------------------------
+    def take_lease(self, session: str, holder: str, ms: int) -> Lease:
+        """Take the lease of a session for some milliseconds, or renew one's own. Returns the lease that applies now.
+
+        It lasts two minutes at most, and is another holder's if that one has not expired by the store's own clock. A
+        session need not exist. Each holder gets a larger fencing token than all writers before, for `Commit.fence`, and
+        renewing keeps it. Leases restrict nobody else, and follow a session that is renamed.
+        """
+        ...
+
+    def release_lease(self, session: str, holder: str) -> None:
+        """Give a session's lease back; another holder's stays."""
+        ...
+
+
+class HistoryStore(Protocol):
+    """Threads of entries, which are appended and read, with cuts, manifests, images and idempotency keys."""
 
     def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
         """Write everything in one transaction, or nothing. A new session gets this metadata.
@@ -124,88 +119,6 @@ class LedgerStore(Protocol):
         the fork if `session` was moved since. Raises NoSuchSession, BadReference, HeadMoved.
         """
         ...
-
-    def take_lease(self, session: str, holder: str, ms: int) -> Lease:
-        """Take the lease of a session for some milliseconds, or renew one's own. Returns the lease that applies now.
-
-        It lasts two minutes at most, and is another holder's if that one has not expired by the store's own clock. A
-        session need not exist. Each holder gets a larger fencing token than all writers before, for `Commit.fence`, and
-        renewing keeps it. Leases restrict nobody else, and follow a session that is renamed.
-        """
-        ...
-
-    def release_lease(self, session: str, holder: str) -> None:
-        """Give a session's lease back; another holder's stays."""
-        ...
-
-    def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
-        """Store the events that are new, in one transaction. Returns each event as it is stored now, in this order.
-
-        An event is known if its session, under any of its names, has one with its id and principal: that one keeps its
-        row, whatever its state and body. A session need not exist; an alias means its session. Raises BadReference for an
-        empty id or an unknown state.
-        """
-        ...
-
-    def update_events(
-        self,
-        keys: Collection[str],
-        state: EventState,
-        *,
-        expected: Collection[EventState],
-        reason: str = "",
-        turn: int = 0,
-    ) -> list[QueuedEvent]:
-        """Give events that are in an expected state another one, with this reason and turn, in one transaction.
-
-        Returns the changed events by number. Events in other states stay as they are, and unknown keys are ignored. A
-        loss of power may undo a change to `running`.
-        """
-        ...
-
-    def delete_finished_events(self, age_ms: int) -> int:
-        """Delete the events that were done, failed or dropped more than `age_ms` ago. Returns their number.
-
-        An event that is delivered again after that is new.
-        """
-        ...
-
-    def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
-        """Store a newer calibration for a provider and model. A loss of power may undo it."""
-        ...
-
-    def put_document(
-        self, kind: str, name: str, body: dict[str, Any], *, expected_number: int | None = None
-    ) -> Document:
-        """Store a document's next version and return it as it is stored; earlier ones are gone.
-
-        `expected_number` is the number of the version that it replaces (0: none). Raises HeadMoved if there is
-        another, and BadReference without a kind or for a body without an exact JSON form.
-        """
-        ...
-
-    def delete_document(self, kind: str, name: str) -> bool:
-        """Delete a document; return whether there was one."""
-        ...
-
-    def erase(
-        self,
-        threads: Sequence[int] | None,
-        labels: Sequence[str] = (),
-        *,
-        events: Sequence[str] = (),
-        documents: Sequence[tuple[str, str]] = (),
-    ) -> EraseResult:
-        """Delete threads and labels for good, with all that only they use; None is everything of the tenant.
-
-        What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too, and
-        the queued events of all these labels. So do further queued events by key, and documents by kind and name.
-        Raises LedgerError when another thread continues one of these or another label points to it, and
-        LedgerError when the storage still holds some of the text.
-        """
-        ...
-
-    # reading -----------------------------------------------------------------------------------------------------
 
     def thread(self, thread: int) -> Thread:
         """Return a thread's row. Raises NoSuchSession."""
@@ -278,20 +191,40 @@ class LedgerStore(Protocol):
         """Return the messages that contain all the query's words. See `Query`."""
         ...
 
-    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
-        """Return the newest calibration for a provider and model."""
+
+class QueueStore(Protocol):
+    """Events that wait for their turn."""
+
+    def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
+        """Store the events that are new, in one transaction. Returns each event as it is stored now, in this order.
+
+        An event is known if its session, under any of its names, has one with its id and principal: that one keeps its
+        row, whatever its state and body. A session need not exist; an alias means its session. Raises BadReference for an
+        empty id or an unknown state.
+        """
         ...
 
-    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
-        """Return every provider and model that has one, by name, with its newest calibration."""
+    def update_events(
+        self,
+        keys: Collection[str],
+        state: EventState,
+        *,
+        expected: Collection[EventState],
+        reason: str = "",
+        turn: int = 0,
+    ) -> list[QueuedEvent]:
+        """Give events that are in an expected state another one, with this reason and turn, in one transaction.
+
+        Returns the changed events by number. Events in other states stay as they are, and unknown keys are ignored. A
+        loss of power may undo a change to `running`.
+        """
         ...
 
-    def document(self, kind: str, name: str) -> Document | None:
-        """Return a document; None if there is none."""
-        ...
+    def delete_finished_events(self, age_ms: int) -> int:
+        """Delete the events that were done, failed or dropped more than `age_ms` ago. Returns their number.
 
-    def documents(self, kind: str = "") -> list[Document]:
-        """Return the documents of a kind by name; of all kinds without one."""
+        An event that is delivered again after that is new.
+        """
         ...
 
     def queued_event(self, key: str) -> QueuedEvent | None:
@@ -308,6 +241,83 @@ class LedgerStore(Protocol):
 
     def queued_sessions(self) -> list[str]:
         """Return the labels of the sessions that have queued or running events, by their first one."""
+        ...
+
+
+class DocumentStore(Protocol):
+    """Documents and calibrations: of each, the newest version counts."""
+
+    def put_document(
+        self, kind: str, name: str, body: dict[str, Any], *, expected_number: int | None = None
+    ) -> Document:
+        """Store a document's next version and return it as it is stored; earlier ones are gone.
+
+        `expected_number` is the number of the version that it replaces (0: none). Raises HeadMoved if there is
+        another, and BadReference without a kind or for a body without an exact JSON form.
+        """
+        ...
+
+    def delete_document(self, kind: str, name: str) -> bool:
+        """Delete a document; return whether there was one."""
+        ...
+
+    def document(self, kind: str, name: str) -> Document | None:
+        """Return a document; None if there is none."""
+        ...
+
+    def documents(self, kind: str = "") -> list[Document]:
+        """Return the documents of a kind by name; of all kinds without one."""
+        ...
+
+    def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
+        """Store a newer calibration for a provider and model. A loss of power may undo it."""
+        ...
+
+    def calibration(self, provider: str, model: str) -> StoredCalibration | None:
+        """Return the newest calibration for a provider and model."""
+        ...
+
+    def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
+        """Return every provider and model that has one, by name, with its newest calibration."""
+        ...
+
+
+class LedgerStore(SessionStore, HistoryStore, QueueStore, DocumentStore, Protocol):
+    """An append-only store of sessions, with their queue and documents."""
+
+    @property
+    def location(self) -> str:
+        """Location for messages: a file path or a server's name."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """Whose rows this store reads and writes."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Run all reads of this thread on one state of the ledger, whatever others write meanwhile."""
+        ...
+
+    def close(self) -> None:
+        """Close all connections after pending writes. Later calls raise LedgerUnusable."""
+        ...
+
+    def erase(
+        self,
+        threads: Sequence[int] | None,
+        labels: Sequence[str] = (),
+        *,
+        events: Sequence[str] = (),
+        documents: Sequence[tuple[str, str]] = (),
+    ) -> EraseResult:
+        """Delete threads and labels for good, with all that only they use; None is everything of the tenant.
+
+        What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too, and
+        the queued events of all these labels. So do further queued events by key, and documents by kind and name.
+        Raises LedgerError when another thread continues one of these or another label points to it, and
+        LedgerError when the storage still holds some of the text.
+        """
         ...
 
     def dump(self) -> Iterator[Record]:

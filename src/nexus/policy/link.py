@@ -31,7 +31,7 @@ def link_principal(ledger: Ledger, policies: Sequence[Policy], principal: str, p
     """Redirect `dm:PRINCIPAL` to `dm:PERSON`, or to the session that the policies assign to the principal, permanently.
 
     Raises NotAllowed if the policies assign another session, or neither they nor the call name a person, and as
-    `Ledger.rename`, `Ledger.alias` and `Ledger.merge`.
+    `SessionDirectory.rename`, `.alias` and `.merge`.
     """
     assigned = principal_session(principal, [match_policy(policy, principal) for policy in policies])
     old = session_key.key("dm", principal).label
@@ -48,9 +48,9 @@ def link_principal(ledger: Ledger, policies: Sequence[Policy], principal: str, p
         return PrincipalLink("nothing", old, new)
     reason = f"{principal} speaks in {new}"
     if target is None:
-        ledger.rename(old, new, reason)
+        ledger.sessions.rename(old, new, reason)
         return PrincipalLink("renamed", old, new)
     if source is None:
-        ledger.alias(old, new, reason)
+        ledger.sessions.alias(old, new, reason)
         return PrincipalLink("aliased", old, new)
-    return PrincipalLink("merged", old, new, ledger.merge(old, new, reason).label)
+    return PrincipalLink("merged", old, new, ledger.sessions.merge(old, new, reason).label)

@@ -103,8 +103,8 @@ class StoredAgents:
 
         if self._nx.ledger.resolve(label) is None:
             with suppress(BadReference):  # another process has just made it
-                self._nx.ledger.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
-        document, _ = change_document(self._nx.store, AGENT, agent_id, add)
+                self._nx.ledger.sessions.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
+        document, _ = change_document(self._nx.ledger.store, AGENT, agent_id, add)
         return decode_agent(document)
 
     def get(self, agent_id: str, *, may_be_closed: bool = False) -> StoredAgent:
@@ -121,7 +121,7 @@ class StoredAgents:
         """Return all agents, oldest first."""
         with self._nx.ledger.snapshot():
             sessions = {info.label: info for info in self._nx.sessions(include_inactive=True)}
-            stored = [decode_agent(document.body) for document in self._nx.store.documents(AGENT)]
+            stored = [decode_agent(document.body) for document in self._nx.ledger.store.documents(AGENT)]
             agents = [self._info(agent, sessions) for agent in stored if not agent.is_destroyed]
         return tuple(sorted(agents, key=lambda agent: (agent.created_at, agent.agent_id)))
 
@@ -157,8 +157,8 @@ class StoredAgents:
         """Return whether a session is this fork without an agent: a process was killed before it stored the agent."""
         ledger = self._nx.ledger
         thread = ledger.thread_info(label)
-        owner = ledger.metadata(label).owner_session
-        is_unused = thread.head_seq == thread.fork_seq and self._nx.store.document(AGENT, label) is None
+        owner = ledger.sessions.metadata(label).owner_session
+        is_unused = thread.head_seq == thread.fork_seq and self._nx.ledger.store.document(AGENT, label) is None
         return is_unused and owner == ledger.resolve(source) and turn in (None, thread.turn)
 
     def _find(self, agent_id: str) -> StoredAgent:
@@ -171,7 +171,7 @@ class StoredAgents:
         """Return an agent; None if there is none, or it was destroyed."""
         document = None
         if is_valid_id(agent_id):
-            document = self._nx.store.document(AGENT, agent_id)
+            document = self._nx.ledger.store.document(AGENT, agent_id)
         agent = None
         if document is not None:
             agent = decode_agent(document.body)
@@ -188,7 +188,7 @@ class StoredAgents:
                 raise _no_such_agent(agent_id)
             return msgspec.to_builtins(replace(agent, **changes))
 
-        document, _ = change_document(self._nx.store, AGENT, agent_id, change)
+        document, _ = change_document(self._nx.ledger.store, AGENT, agent_id, change)
         return decode_agent(document)
 
     def _present(self, settings: AgentSettings) -> AgentSettings:

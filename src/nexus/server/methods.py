@@ -146,7 +146,7 @@ async def send(call: Call, params: forms.Send) -> forms.SendResult:
 async def cancel(call: Call, params: forms.Cancel) -> forms.CancelResult:
     """Cancel a request under way: it ends as interrupted, with its partial reply."""
     request_id = request_key(params.request_id)
-    rows = await call.tenant.nx.run(call.tenant.nx.engine.store.events_with_id, event_id(call.label, request_id))
+    rows = await call.tenant.nx.run(call.tenant.nx.engine.ledger.store.events_with_id, event_id(call.label, request_id))
     if any([await _cancel(call, row, request_id) for row in rows]):
         return forms.CancelResult(cancelled=True, request_id=params.request_id)
     return forms.CancelResult(cancelled=False, request_id=params.request_id, reason="not found or completed")
@@ -417,7 +417,7 @@ def _open_turn(call: Call, options: CallArguments, lease: Lease) -> Turn:
 @asynccontextmanager
 async def _lease(call: Call) -> AsyncGenerator[Lease]:
     """Hold the agent's session: a turn that the broker runs ends first. Raises SessionBusy."""
-    async with async_session_lease(call.tenant.nx.engine.store, call.label, call.tenant.nx.run) as lease:
+    async with async_session_lease(call.tenant.nx.engine.ledger.store, call.label, call.tenant.nx.run) as lease:
         yield lease
 
 
@@ -467,7 +467,7 @@ async def _check_open(call: Call, event: QueuedEvent, request_id: forms.RequestK
 
 
 async def _cancel_all(call: Call, label: str) -> None:
-    rows = await call.tenant.nx.run(call.tenant.nx.engine.store.queued_events, label)
+    rows = await call.tenant.nx.run(call.tenant.nx.engine.ledger.store.queued_events, label)
     await asyncio.gather(*(_cancel(call, row, row.id) for row in rows))
 
 

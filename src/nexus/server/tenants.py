@@ -239,7 +239,7 @@ class Tenants:
             if isinstance(self._models, Models):
                 self._models.client_of(name, engine.resolve(name).provider)
         except NexusError as error:
-            if await tenant.nx.run(engine.store.events_with_id, event_id):
+            if await tenant.nx.run(engine.ledger.store.events_with_id, event_id):
                 return  # its answer is in the ledger, or its turn reports the error
             if not isinstance(error, NoCredential):
                 raise

@@ -267,7 +267,7 @@ class BusAssembly:
             Topics.CONTEXT_BUILD_REQUEST,
             msgspec.to_builtins(_build_request(turn, ctx)),
             session=turn.session,
-            tenant=self.nx.engine.store.tenant,
+            tenant=self.nx.engine.ledger.store.tenant,
         )
         try:
             answer = await request_again(self.bus, message, try_s=self.try_s, total_s=self.total_s)

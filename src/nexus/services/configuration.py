@@ -88,7 +88,7 @@ class ConfigService:
         """Read the stored configuration. Raises BadConfig, LedgerError, such as LedgerUnusable."""
 
         def read(nx: Engine) -> dict[str, Any]:
-            check_trusted(nx.store)  # the texts go to a model
+            check_trusted(nx.ledger.store)  # the texts go to a model
             return _stored_configuration(nx)
 
         self._values = _effective(await self.nx.run(read, self.nx.engine))
@@ -101,7 +101,7 @@ class ConfigService:
         principal = _principal(owner_key)
 
         def read(nx: Engine) -> tuple[dict[str, Any], dict[str, Any]]:
-            check_trusted(nx.store)  # the texts go to a model
+            check_trusted(nx.ledger.store)  # the texts go to a model
             with nx.ledger.snapshot():
                 return _stored_configuration(nx), _read_profile(nx, principal)
 
@@ -136,9 +136,9 @@ class ConfigService:
         """
 
         def erase(nx: Engine, principal: str) -> bool:
-            threads = hidden_threads(nx.store, PROFILE, principal)
+            threads = hidden_threads(nx.ledger.store, PROFILE, principal)
             had_profile = nx.user_profiles.stored(principal) is not None
-            nx.store.erase(sorted(threads), documents=[(PROFILE, principal)])
+            nx.ledger.store.erase(sorted(threads), documents=[(PROFILE, principal)])
             return had_profile or bool(threads)
 
         return await self.nx.run(erase, self.nx.engine, _principal(owner_key))
@@ -219,7 +219,7 @@ class ConfigService:
         return [rows[name] for name in sorted(rows)]
 
     async def _change(self, change: Change) -> tuple[dict[str, Any], bool]:
-        return await self.nx.run(change_document, self.nx.engine.store, CONFIGURATION, _NAME, change)
+        return await self.nx.run(change_document, self.nx.engine.ledger.store, CONFIGURATION, _NAME, change)
 
     def _check_editable(self, name: str) -> None:
         prompts = _mapping(self.get(PROMPTS))
@@ -235,7 +235,7 @@ class ConfigService:
 
 def _stored_configuration(nx: Engine) -> dict[str, Any]:
     """Return the stored template and edits; empty before the first change."""
-    document = nx.store.document(CONFIGURATION, _NAME)
+    document = nx.ledger.store.document(CONFIGURATION, _NAME)
     return document.body if document is not None else {}
 
 

@@ -49,7 +49,7 @@ def check_ledger(ledger: str, store: LedgerStore) -> None:
 @asynccontextmanager
 async def shared_ledger(bus: Bus, nx: AsyncEngine) -> AsyncGenerator[None]:
     """Answer other processes on the bus while the block runs. Raises NotAllowed if one runs with another ledger."""
-    store = nx.engine.store
+    store = nx.engine.ledger.store
     identity = LedgerIdentity(await nx.run(ledger_id, store), store.location)
     message = BusMessage(Topics.LEDGER, msgspec.to_builtins(identity), tenant=store.tenant)
     try:

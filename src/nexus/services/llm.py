@@ -129,7 +129,7 @@ class LLMService:
     async def _reply(self, message: BusMessage) -> dict[str, Any]:
         request = read_content(message, LLMRequest)
         if self.nx is not None:
-            check_tenant(message, self.nx.engine.store.tenant)
+            check_tenant(message, self.nx.engine.ledger.store.tenant)
         call_id = request.call_id or message.id
         if request.pieces_to:
             self._topics.setdefault(call_id, {})[request.pieces_to] = message

@@ -126,7 +126,7 @@ class OrchestratorService:
         self.bus = bus
         self.nx = nx
         self.config_service = config_service
-        self.models = models or BusModels(bus, ledger=ledger_id(nx.engine.store))
+        self.models = models or BusModels(bus, ledger=ledger_id(nx.engine.ledger.store))
         agent = Agent(
             nx,
             self.models,
@@ -182,7 +182,7 @@ class OrchestratorService:
         return await answer(message, self._accept)
 
     async def _accept(self, message: BusMessage) -> dict[str, Any]:
-        check_tenant(message, self.nx.engine.store.tenant)
+        check_tenant(message, self.nx.engine.ledger.store.tenant)
         request = read_content(message, RunRequest)
         run = request.run
         label = owner_session(request.run.owner_key)
@@ -197,7 +197,7 @@ class OrchestratorService:
         changes: SettingsChanges = {"profile": TAGGED.name, "user_profile": profile or {FIELDS[0]: ""}}
         event = _event(run, run.id or message.id, request.metadata)
         row = await self.broker.submit(event, session=label, **changes)
-        ledger = ledger_id(self.nx.engine.store)
+        ledger = ledger_id(self.nx.engine.ledger.store)
         return msgspec.to_builtins(RunState(row.id, row.session, row.state, reason=row.reason, ledger=ledger))
 
     def _publish_end(self, run: QueuedEvent) -> None:
@@ -229,7 +229,7 @@ class OrchestratorService:
                 return
 
     async def _publish(self, topic: str, session: str, content: Any) -> None:
-        message = BusMessage(topic, content, session=session, tenant=self.nx.engine.store.tenant)
+        message = BusMessage(topic, content, session=session, tenant=self.nx.engine.ledger.store.tenant)
         await publish_if_possible(self.bus, message)
 
     # commands ----------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ class OrchestratorService:
     async def _command(self, message: BusMessage) -> dict[str, Any]:
         command = read_content(message, Command)
         if command.command == "compact":
-            check_tenant(message, self.nx.engine.store.tenant)
+            check_tenant(message, self.nx.engine.ledger.store.tenant)
             return await self._compact(command)
         run = await self._run_of(message, command)
         if command.command == "cancel":
@@ -258,8 +258,8 @@ class OrchestratorService:
 
         Raises NotAccepted unless it is of the command's user and tenant, NotAllowed if it is of another ledger.
         """
-        check_ledger(command.ledger, self.nx.engine.store)
-        if message.tenant in ("", self.nx.engine.store.tenant):
+        check_ledger(command.ledger, self.nx.engine.ledger.store)
+        if message.tenant in ("", self.nx.engine.ledger.store.tenant):
             with suppress(NotAccepted, BadSetting):  # the user's name may be no session's
                 label = owner_session(command.owner_key)
                 return (await self.broker.current(command.run_id, session=label)).event
@@ -286,7 +286,7 @@ class OrchestratorService:
 
     async def _compact(self, command: Command) -> dict[str, Any]:
         label = owner_session(command.owner_key)
-        store = self.nx.engine.store
+        store = self.nx.engine.ledger.store
         async with async_session_lease(store, label, self.nx.run, wait_s=COMPACT_S):
             outcome = await asyncio.to_thread(self.nx.engine.compact, label, focus=command.focus, profile=TAGGED.name)
         return {

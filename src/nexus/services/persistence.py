@@ -46,7 +46,7 @@ def session_owner(label: str) -> str:
 def owns(nx: Engine, owner_key: str, session: str) -> bool:
     """Return whether a session has a user's conversation, maybe under an alias."""
     label = owner_session(owner_key)
-    return session == (nx.store.resolve(label) or label)
+    return session == (nx.ledger.store.resolve(label) or label)
 
 
 def check_owner(nx: Engine, owner_key: str, session: str) -> None:
@@ -79,7 +79,7 @@ class PersistenceService:
 
 
 def _newest_rows(nx: Engine, label: str, limit: int) -> list[dict[str, Any]]:
-    check_trusted(nx.store)
+    check_trusted(nx.ledger.store)
     ledger = nx.ledger
     with ledger.snapshot():
         if limit <= 0 or ledger.store.thread_of(label) is None:

@@ -156,7 +156,7 @@ class TurnLog:
         """Find the place again after a rewind of the session, or a change of the file that was not made here."""
         old = self._place
         if old.thread not in (0, thread):
-            shared = self._nx.ledger.last_shared_entry(thread, old.thread)
+            shared = self._nx.ledger.sessions.last_shared_entry(thread, old.thread)
             self._silent_until = shared
             self._place = self._aligned(shared)
         elif self._was_changed():

@@ -315,7 +315,7 @@ def test_window_read_from_the_ledger_equals_the_one_after_the_cut(
                 continue
             nx.record(ctx, AgentResult((assistant("yes"),)))
             warm = nx.assemble("next", session="s", profile="bare", budget=budget)
-            fresh = Engine(None, nx.store, model="gpt-4o", clock_ms=nx.clock_ms)
+            fresh = Engine(None, nx.ledger.store, model="gpt-4o", clock_ms=nx.clock_ms)
             cold = fresh.assemble("next", session="s", profile="bare", budget=budget)
             assert warm.to_openai() == cold.to_openai()
 

@@ -56,7 +56,7 @@ def test_extended_window_equals_full_rebuild(history: list[Message], looks: set[
             if index in looks:
                 nx.assemble("look", session="s", model="gpt-4o")
         warm = nx.assemble("What now?", session="s", model="gpt-4o")
-        cold = Engine(None, nx.store, clock_ms=nx.clock_ms).assemble("What now?", session="s", model="gpt-4o")
+        cold = Engine(None, nx.ledger.store, clock_ms=nx.clock_ms).assemble("What now?", session="s", model="gpt-4o")
         assert list(warm.history) == list(cold.history)
         assert warm.token_budget == cold.token_budget
         assert [body(warm) for body in BODIES.values()] == [body(cold) for body in BODIES.values()]
@@ -75,7 +75,7 @@ def test_cut_has_same_bytes_warm_cold_and_stored(history: list[Message], budget:
         assert ctx.token_budget.remaining >= 0
         nx.record(ctx, nexus.AgentResult((assistant("done"),)))
         warm = nx.assemble("And now?", session="s", model="gpt-4o", budget=10 * budget // 9)
-        cold = Engine(None, nx.store, clock_ms=nx.clock_ms).assemble(
+        cold = Engine(None, nx.ledger.store, clock_ms=nx.clock_ms).assemble(
             "And now?", session="s", model="gpt-4o", budget=10 * budget // 9
         )
         assert [body(warm) for body in BODIES.values()] == [body(cold) for body in BODIES.values()]

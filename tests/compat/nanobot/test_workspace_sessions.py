@@ -226,7 +226,7 @@ def test_law_any_part_of_a_history_is_valid_and_no_longer_than_asked(
             messages.append({"role": one, "content": f"{one} {number}"})
     with nexus.open(ledger=":memory:") as nx:
         session = Session("s", nx)
-        nx.ledger.create("s")
+        nx.ledger.sessions.create("s")
         session.append(messages)
         whole, part = session.get_history(), session.get_history(most)
     assert len(part) <= most
@@ -236,7 +236,7 @@ def test_law_any_part_of_a_history_is_valid_and_no_longer_than_asked(
 
 def test_the_same_key_is_the_same_session_and_an_alias_leads_to_it(sessions: SessionManager) -> None:
     sessions.get_or_create("cli:a").append([asked("hi"), said("hello")])
-    sessions.engine.ledger.rename("cli:a", "dm:ana")
+    sessions.engine.ledger.sessions.rename("cli:a", "dm:ana")
     found = sessions.get_or_create("cli:a")
     assert (found.key, len(found.get_history())) == ("dm:ana", 2)
     assert [one.label for one in sessions.engine.sessions()] == ["dm:ana"]

@@ -198,4 +198,4 @@ class Client:
 
 def stored_messages(nx: nexus.Engine) -> int:
     """Number of messages in the ledger, each counted once however many sessions share it."""
-    return sum(row.messages for row in nx.store.threads())
+    return sum(row.messages for row in nx.ledger.store.threads())

@@ -50,11 +50,11 @@ def place(ctx: nexus.AssembledContext) -> tuple[str, int, int]:
 
 def test_assembling_a_list_writes_nothing(nx: nexus.Engine) -> None:
     client = talk(nx, 2)
-    before = list(nx.store.dump())
+    before = list(nx.ledger.store.dump())
     client.say("more")
     client.context().to_openai()
     Client(nx, items=[{"role": "user", "content": "another"}]).context()
-    assert list(nx.store.dump()) == before
+    assert list(nx.ledger.store.dump()) == before
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -283,7 +283,7 @@ def test_path_of_an_earlier_version_with_other_messages_is_not_continued(
     assert ctx.mirrored is not None
     state: Any = ctx.mirrored.state
     other = nx.sessions()[0]
-    at_end = replace(state.place, thread=other.thread, base=nx.store.head(other.thread)[0], session=other.label)
+    at_end = replace(state.place, thread=other.thread, base=nx.ledger.store.head(other.thread)[0], session=other.label)
     with monkeypatch.context() as patch:
         patch.setattr(nx._mirror._finder, "find", lambda *_: at_end)
         own.answer(own.context(), "yours")

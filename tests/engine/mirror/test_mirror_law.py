@@ -151,7 +151,7 @@ def test_each_message_of_whole_lists_is_stored_once(name: str, steps: list[tuple
             world.call(client, text, answer, calls, number)
             assert stored_messages(world.nx) == len(world.expected)
         for session in world.nx.sessions():
-            entries = world.nx.store.thread(session.thread).turn
+            entries = world.nx.ledger.store.thread(session.thread).turn
             for turn in range(1, entries + 1):
                 world.nx.replay(session.label, turn)
         world.nx.close()

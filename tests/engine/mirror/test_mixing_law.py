@@ -153,7 +153,7 @@ class World:
     def record(self, nx: nexus.Engine, ctx: Any, talk: Conversation, front: list[str], reply: dict[str, Any]) -> None:
         committed = nx.record(ctx, {"choices": [{"message": reply, "finish_reason": "stop"}]})
         talk.stored.append([*front, *lines([*talk.items, reply])])
-        for part in nx.store.path(committed.thread):
+        for part in nx.ledger.store.path(committed.thread):
             owner = self.owners.setdefault(part.thread, talk.owner)
             assert owner == talk.owner, f"session of two owners: {owner} and {talk.owner}"
 

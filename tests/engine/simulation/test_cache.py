@@ -43,7 +43,7 @@ def nx(tmp_path: Path) -> Iterator[nexus.Engine]:
 
 
 def store(nx: nexus.Engine, *messages: Message, session: str = "s") -> None:
-    nx.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=True),)))
+    nx.ledger.store.commit(session, Commit((NewEntry(messages=with_sizes(messages, nx.counter), starts_turn=True),)))
 
 
 def talk(nx: nexus.Engine, turns: int, *, step_ms: int = 0) -> None:
@@ -216,7 +216,7 @@ def test_break_has_price_and_break_even(nx: nexus.Engine) -> None:
 
 
 def test_empty_session_has_no_calls_and_unknown_one_raises(nx: nexus.Engine) -> None:
-    nx.ledger.create("s")
+    nx.ledger.sessions.create("s")
     found = played(nx)
     assert (found.calls, found.marks, found.growth) == (0, None, 0)
     assert {row.totals.calls for row in found.rows} == {0}

@@ -310,5 +310,5 @@ def test_sessions_of_workers_and_unknown_ones_are_not_consolidated(tmp_path: Pat
     say(nx, "Spawn a worker.")
     say(nx, "Never push to main.", session="main+1")
     assert nx.memory.consolidate("main+1") == "1 fact proposed: nexus memory propose"
-    nx.ledger.update("main+1", "spawned", parent_session="main")
+    nx.ledger.sessions.update("main+1", "spawned", parent_session="main")
     assert nx.memory.consolidate("main+1") == nx.memory.consolidate("none") == ""

@@ -49,8 +49,8 @@ def check_call(registry: ToolRegistry, name: str, context: ToolContext, ctx: Ass
     engine = context.engine
     request = Request(Event(), context.session, context.settings, tool_definitions((tool.offer(),)))
     policies = engine.policies.read()
-    with engine.store.snapshot():
-        authorized = authorize(request, policies, engine.store)
+    with engine.ledger.store.snapshot():
+        authorized = authorize(request, policies, engine.ledger.store)
     for denied in authorized.denied_tools:
         settings = authorized.request.settings
         raise tool_not_allowed(denied.name, settings.toolset, settings.role, denied.reason)

@@ -61,7 +61,7 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
 
     Raises NoSuchSession, BadReference.
     """
-    calls = list(cached_calls(nx.store, nx.ledger.thread(label), nx.resolve))
+    calls = list(cached_calls(nx.ledger.store, nx.ledger.thread(label), nx.resolve))
     if turn is None:
         reported = [call for call in calls if call.input_tokens]
         if not reported:
@@ -87,7 +87,7 @@ def find_call(nx: Engine, label: str, turn: int | None, number: int | None = Non
 
 def _past_call(nx: Engine, label: str, calls: list[CachedCall], of_turn: list[CachedCall], at: int) -> PastCall:
     seq = of_turn[at].seq
-    is_recorded = bool(nx.store.assemblies(nx.ledger.thread(label), seq - 1, seq))
+    is_recorded = bool(nx.ledger.store.assemblies(nx.ledger.thread(label), seq - 1, seq))
     most_tokens = max(call.input_tokens or 0 for call in calls)
     return PastCall(of_turn[at], at + 1, len(of_turn), is_recorded, most_tokens)
 
@@ -119,7 +119,7 @@ def context_of_call(nx: Engine, label: str, chosen: PastCall) -> AssembledContex
             event = Event(content=first.parts, received=first.received)
         model = chosen.call.model or nx.model
         window = nx.resolve(model).max_input_tokens
-        client_window = CLIENT_WINDOWS.get(nx.ledger.metadata(label).origin, 0)
+        client_window = CLIENT_WINDOWS.get(nx.ledger.sessions.metadata(label).origin, 0)
         if chosen.most_tokens <= client_window:
             window = min(window, client_window)
         ctx = copy.assemble(
@@ -179,7 +179,7 @@ def _append(copy: Engine, label: str, entries: Sequence[Entry], event_length: in
         new.append(NewEntry(entry.kind, messages, entry.body, entry.at_ms, entry.turn > turn))
         turn = entry.turn
     if new:
-        copy.store.commit(label, Commit(tuple(new)))
+        copy.ledger.store.commit(label, Commit(tuple(new)))
 
 
 def _empty_copy(nx: Engine) -> Engine:

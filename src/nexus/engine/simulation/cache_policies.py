@@ -289,4 +289,4 @@ def _empty_copy(nx: Engine, model: Model) -> Engine:
 def _append(engine: Engine, messages: Sequence[Message], *, starts_turn: bool = False) -> None:
     if messages:
         entry = NewEntry(messages=with_sizes(messages, engine.counter), starts_turn=starts_turn)
-        engine.store.commit("main", Commit((entry,)))
+        engine.ledger.store.commit("main", Commit((entry,)))

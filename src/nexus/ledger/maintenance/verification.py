@@ -36,8 +36,8 @@ from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.sql import dump as sql_dump
 from nexus.ledger.sql.connection import Connection
-from nexus.ledger.sql.read import THREAD_COLUMNS
 from nexus.ledger.sql.read_sessions import ALIAS
+from nexus.ledger.sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.sql.write import grown
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, typed
 from nexus.ledger.sqlite.schema import MIGRATIONS, VERSION, checksum

@@ -73,7 +73,8 @@ class Database:
     )
 
     def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], address: Address, tenant: str) -> None:
-        self._connection = connection
+        self.connection = connection
+        """The connection itself, for the pool."""
         self.schema = address.schema
         self.place = address.place
         self._tenant = tenant
@@ -82,14 +83,9 @@ class Database:
         self._cursor = connection.cursor(binary=True)
 
     @property
-    def connection(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The connection itself, for the pool."""
-        return self._connection
-
-    @property
     def is_lost(self) -> bool:
         """True when the server closed the connection, or it cannot be reached any more."""
-        return self._connection.closed or self._connection.broken
+        return self.connection.closed or self.connection.broken
 
     # statements --------------------------------------------------------------------------------------------------
 
@@ -115,7 +111,7 @@ class Database:
         """Yield all rows by a cursor on the server."""
         self.flush()
         name = f"nexus_{next(_cursor_numbers)}"
-        with psycopg.RawServerCursor(self._connection, name) as cursor:
+        with psycopg.RawServerCursor(self.connection, name) as cursor:
             cursor.itersize = STREAM_ROWS
             cursor.execute(_numbered(sql), values, binary=True)
             yield from cursor
@@ -133,7 +129,7 @@ class Database:
     def script(self, sql: str) -> None:
         """Run several statements without values."""
         self.flush()
-        self._connection.execute(sql.encode(), prepare=False)
+        self.connection.execute(sql.encode(), prepare=False)
 
     def flush(self) -> None:
         """Run the collected statements."""
@@ -147,10 +143,10 @@ class Database:
         rows: list[tuple[Any, ...]] = []
         failure: psycopg.Error | None = None
         try:
-            with self._connection.pipeline():
+            with self.connection.pipeline():
                 try:
                     for statement, row in pending:
-                        self._connection.cursor(binary=True).execute(_numbered(statement), row)
+                        self.connection.cursor(binary=True).execute(_numbered(statement), row)
                     if sql:
                         rows = self._cursor.execute(_numbered(sql), values).fetchall()
                 except psycopg.Error as error:  # the end of a pipeline would log it, and raise another one
@@ -170,7 +166,7 @@ class Database:
         lock = "pg_advisory_xact_lock_shared"
         if alone:
             lock = "pg_advisory_xact_lock"
-        self._simple(
+        self.script(
             f"BEGIN; SET LOCAL nexus.tenant = {_quoted(self._tenant)};"
             f"{'' if durable else ' SET LOCAL synchronous_commit = off;'}"
             f" SELECT {lock}({lock_number(self.schema, self._tenant)})"
@@ -179,7 +175,7 @@ class Database:
     def begin_reading(self) -> None:
         """Begin a read transaction in which all reads see one state."""
         self._pending = []
-        self._simple(
+        self.script(
             f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET LOCAL nexus.tenant = {_quoted(self._tenant)}"
         )
 
@@ -192,21 +188,7 @@ class Database:
         """Roll back the open transaction, if the connection still has one."""
         self._pending = []
         with suppress(psycopg.Error):
-            self._simple("ROLLBACK")
-
-    def _simple(self, text: str) -> None:
-        self._connection.execute(text.encode(), prepare=False)
-
-    @contextmanager
-    def transaction(self) -> Generator[None]:
-        """Run a transaction that is committed whole or rolled back."""
-        self.begin()
-        try:
-            yield
-            self.commit()
-        except BaseException:
-            self.roll_back()
-            raise
+            self.script("ROLLBACK")
 
     def lock(self, kind: str, *names: Value) -> None:
         """Let no other transaction pass the same lock until this one ends."""
@@ -262,13 +244,26 @@ class Database:
         )
         return self.each(text, (tenant, *words, *wanted))  # pyright: ignore[reportReturnType]
 
-    def quoted(self, name: str) -> str:
-        """Return a name for use in a statement."""
-        return Identifier(name).as_string(self._connection)
-
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self.connection.close()
+
+
+@contextmanager
+def transaction(db: Database) -> Generator[None]:
+    """Run a transaction that is committed whole or rolled back."""
+    db.begin()
+    try:
+        yield
+        db.commit()
+    except BaseException:
+        db.roll_back()
+        raise
+
+
+def quoted_name(db: Database, name: str) -> str:
+    """Return a name for use in a statement."""
+    return Identifier(name).as_string(db.connection)
 
 
 AVERAGE_CHARS = 500

@@ -9,7 +9,7 @@ import msgspec
 
 from nexus.errors import LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger.codec import decode_parts
-from nexus.ledger.postgres.connection import Database
+from nexus.ledger.postgres.connection import Database, quoted_name, transaction
 from nexus.ledger.postgres.words import search_words
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sql.hidden_sessions import move_to_documents
@@ -68,10 +68,10 @@ def migrate(db: Database, *, create: bool) -> None:
             f"{db.place} has no ledger in schema '{db.schema}' (a program that writes creates it)",
             code="ledger_missing",
         )
-    with db.transaction():
+    with transaction(db):
         db.lock("migration")
         if not db.value("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname=?)", (db.schema,)):
-            db.script(f"CREATE SCHEMA {db.quoted(db.schema)}")
+            db.script(f"CREATE SCHEMA {quoted_name(db, db.schema)}")
         for number, script in enumerate(MIGRATIONS[applied_version(db) :], applied_version(db) + 1):
             db.script(script)
             if number == 3:  # which made the messages of all tenants visible

@@ -34,7 +34,8 @@ from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
 from nexus.ledger.sql import documents, queue
 from nexus.ledger.sql.connection import Connection
 from nexus.ledger.sql.hidden_sessions import move_to_documents
-from nexus.ledger.sql.read import END, MESSAGE_COLUMNS
+from nexus.ledger.sql.read import MESSAGE_COLUMNS
+from nexus.ledger.sql.read_threads import END
 from nexus.ledger.sql.write import Writing, grown
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.message import Message

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from nexus.ledger.search_text import all_text, parse_query
 from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo
-from nexus.ledger.sql.read import END, Reader
+from nexus.ledger.sql.read import Reader
+from nexus.ledger.sql.read_threads import END
 from nexus.ledger.text_encoding import decode_text, encode_text
 
 _LOST_SESSIONS = """
@@ -39,20 +40,24 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
             continue
         passed += 1
         if passed > query.offset:
-            segment = next(part for part in reader.path(thread) if part.thread == thread)
-            entry = next(iter(reader.read(segment, seq - 1, seq)), None)
-            if entry is not None:
-                row = next((row for row in entry.rows if row.ref.ord == order_in), None)
-            else:
-                row = None
-            if entry is None or row is None:
-                reader.damaged(f"message {order_in} of entry {seq} of thread {thread} is lost")
-            text = all_text(row.message.parts)
-            at_ms = row.message.at_ms or entry.at_ms
-            hits.append(SearchHit(thread, row.ref, entry.turn, row.message.role, at_ms, text, visible_labels))
+            hits.append(_hit(reader, thread, seq, order_in, visible_labels))
         if len(hits) == query.limit:
             break
     return hits
+
+
+def _hit(reader: Reader, thread: int, seq: int, order_in: int, labels: tuple[str, ...]) -> SearchHit:
+    """Return a found message, read through its entry's hash."""
+    segment = next(part for part in reader.path(thread) if part.thread == thread)
+    lost = f"message {order_in} of entry {seq} of thread {thread} is lost"
+    entry = next(iter(reader.read(segment, seq - 1, seq)), None)
+    if entry is None:
+        reader.damaged(lost)
+    row = next((row for row in entry.rows if row.ref.ord == order_in), None)
+    if row is None:
+        reader.damaged(lost)
+    at_ms = row.message.at_ms or entry.at_ms
+    return SearchHit(thread, row.ref, entry.turn, row.message.role, at_ms, all_text(row.message.parts), labels)
 
 
 def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str]]:

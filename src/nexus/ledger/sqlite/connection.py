@@ -224,10 +224,6 @@ class Database:
 
         self._db.set_busy_handler(try_again)
 
-    def function(self, name: str, call: Callable[..., Value]) -> None:
-        """Make a Python function callable from SQL on this connection."""
-        self._db.create_scalar_function(name, call, deterministic=True)
-
     def empty_log(self) -> bool:
         """Bring the whole log into the file and empties it; False while another connection reads from it."""
         # A connection that was idle reads the schema anew first, and its own reading would stand in the way.

@@ -17,8 +17,9 @@ from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.records import AssemblyRecord, MoveRecord
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sql.hidden_sessions import move_to_documents
-from nexus.ledger.sql.read import THREAD_COLUMNS, Reader
+from nexus.ledger.sql.read import Reader
 from nexus.ledger.sql.read_sessions import ReadCache
+from nexus.ledger.sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum

@@ -160,7 +160,7 @@ class ContextBuilder:
     async def _response(self, message: BusMessage) -> dict[str, Any]:
         request = read_content(message, BuildRequest)
         if self.nx is not None:
-            check_tenant(message, self.nx.engine.store.tenant)
+            check_tenant(message, self.nx.engine.ledger.store.tenant)
         run = request.run
         metadata = request.metadata
         offset = metadata.client_timezone_offset

@@ -29,7 +29,7 @@ async def assemble_call(nx: AsyncEngine | None, call: StoredCall) -> AssembledCo
     """
     if nx is None:
         raise BadSetting("service has no ledger (pass nx=…, or send messages in place of a stored call)")
-    check_ledger(call.ledger, nx.engine.store)
+    check_ledger(call.ledger, nx.engine.ledger.store)
     return await nx.run(_assemble, nx.engine, call)
 
 

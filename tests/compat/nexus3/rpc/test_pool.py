@@ -182,7 +182,7 @@ def test_child_has_at_most_what_its_parent_has(tmp_path: Path) -> None:
             await pool.create("more", AgentConfig(permissions=("write",), parent_agent_id="child"))
         with pytest.raises(NotAllowed):
             await pool.create("more", AgentConfig(tools=("add",), parent_agent_id="grandchild"))
-        assert child.logger.ledger.metadata("child").parent_session == "parent"
+        assert child.logger.ledger.sessions.metadata("child").parent_session == "parent"
         await answer(child, "Weather?")
         assert texts(child.context.messages)[3].startswith("!there is no tool 'weather'")
 

@@ -103,7 +103,7 @@ class AgentLoop:
         self._stopping.clear()
         async with Broker(self.agent) as broker:
             try:
-                for row in await self._nx.run(self._nx.engine.store.queued_events):
+                for row in await self._nx.run(self._nx.engine.ledger.store.queued_events):
                     event = decode_row(row, self.agent.settings).body.event
                     self._answer_later(broker, row, OutboundMessage(event.channel, event.chat_id, ""))
                 stopping = asyncio.ensure_future(self._stopping.wait())

@@ -156,7 +156,7 @@ class SessionManager:
         label = ledger.resolve(key)
         if label is None:
             try:
-                ledger.create(key)
+                ledger.sessions.create(key)
             except BadReference:
                 # Another program may have created it in between.
                 if ledger.resolve(key) is None:

@@ -253,7 +253,7 @@ def _begin(context: ContextManager, prompt: str, parent: str | None) -> None:
     ledger = context.log.ledger
     session = context.log.session
     if parent is not None and ledger.resolve(session) is None:
-        ledger.create(session, SessionMetadata(parent_session=parent))
+        ledger.sessions.create(session, SessionMetadata(parent_session=parent))
     context.set_system_prompt(prompt)
     context.begin()
 

@@ -237,7 +237,7 @@ class Session:
         await self.nx.run(self._begin)
         nx = self.nx.engine
         outcome = NOTHING
-        async with async_session_lease(nx.store, self.label, self.nx.run):
+        async with async_session_lease(nx.ledger.store, self.label, self.nx.run):
             plan = await self.nx.run(partial(nx.plan, self.label, settings=self._settings))
             if plan is not None:
                 outcome = await await_compaction(
@@ -264,7 +264,7 @@ class Session:
             cancel.set()
         if self._cancels:
             with suppress(SessionBusy):  # a tool that cannot be canceled
-                async with async_session_lease(self.nx.engine.store, self.label, self.nx.run):
+                async with async_session_lease(self.nx.engine.ledger.store, self.label, self.nx.run):
                     pass  # the turns under way have ended
         if self._sessions.get(self.label) is self:  # a new agent may have the same id already
             del self._sessions[self.label]
