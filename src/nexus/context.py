@@ -98,10 +98,14 @@ class PrefixReport(Struct, frozen=True):
     causes: tuple[str, ...] = ()
     # Tokens that a warm prompt cache can reuse: the whole prefix, or the part before the first difference.
     stable_tokens: int = 0
-    at: str = ""  # the first difference
-    byte: int | None = None  # start of the first different block in the system prompt's text; None for any other
-    lost_tokens: int = 0  # cached tokens that are processed again; a lower bound if the earlier prompt is unknown
-    price: float | None = None  # cost of the lost tokens in dollars, None if prices are unknown
+    at: str = ""
+    """The first difference."""
+    byte: int | None = None
+    """Start of the first different block in the system prompt's text; None for any other."""
+    lost_tokens: int = 0
+    """Cached tokens that are processed again; a lower bound if the earlier prompt is unknown."""
+    price: float | None = None
+    """Cost of the lost tokens in dollars, None if prices are unknown."""
 
 
 class RepairReport(Struct, frozen=True):
@@ -163,11 +167,13 @@ class Renderers:
 class Accounting:
     """Token figures of a context: where the tokens went, and how the prompt follows the last one."""
 
-    model_info: Model  # facts of the model: context window, prices, provider
+    model_info: Model
+    """Facts of the model: context window, prices, provider."""
     prefix: PrefixReport
     token_breakdown: tuple[TokenLine, ...]
     """One line for each block, the history and the current message. The lines add up to `token_budget.used`."""
-    full_share: float = 0.0  # share of the available tokens that everything would take if nothing were cut
+    full_share: float = 0.0
+    """Share of the available tokens that everything would take if nothing were cut."""
     anchor: Anchor | None = None
     """Usage that the provider reported for the last call, and the tokens added since. None if it does not apply."""
 
@@ -207,10 +213,14 @@ class Mirrored:
     answer, and makes the fork `AssembledContext.session_label` for another one."""
     session: str
     """Label of the session that the call is recorded in; another one if that was changed meanwhile."""
-    stored_count: int  # number of the list's messages that the ledger has
-    missing_count: int  # number of the others, that `record` will store
-    restored_count: int  # number of the session's messages that are put back in front of a window
-    reserve: int  # tokens that the caller adds to the request itself
+    stored_count: int
+    """Number of the list's messages that the ledger has."""
+    missing_count: int
+    """Number of the others, that `record` will store."""
+    restored_count: int
+    """Number of the session's messages that are put back in front of a window."""
+    reserve: int
+    """Tokens that the caller adds to the request itself."""
     state: object = dataclass_field(repr=False, compare=False)
     _is_unchanged: Callable[[], bool] = dataclass_field(default=bool, repr=False, compare=False)
 
@@ -229,16 +239,20 @@ class Provenance:
     """The parts of a context, included and omitted."""
 
     manifest: Manifest
-    starts_turn: bool  # true if the event starts a turn, false if it continues one with tool results
+    starts_turn: bool
+    """True if the event starts a turn, false if it continues one with tool results."""
     blocks: tuple[Block, ...]
     memory: Memory | None = None
     """The blocks that report the earlier turns, in message formats that show only the open turn as messages."""
-    already_in_history: tuple[Block, ...] = ()  # not repeated because the history shows them
-    omitted_blocks: tuple[Block, ...] = ()  # did not fit the budget
+    already_in_history: tuple[Block, ...] = ()
+    """Not repeated because the history shows them."""
+    omitted_blocks: tuple[Block, ...] = ()
+    """Did not fit the budget."""
     # Earlier messages that a block reports, in formats that show one turn.
     covered_by_blocks: frozenset[MessageRef] = frozenset()
     denied_tools: tuple[DeniedTool, ...] = ()
-    tool_definitions: tuple[dict[str, Any], ...] = ()  # of the offered tools, as the caller passed them
+    tool_definitions: tuple[dict[str, Any], ...] = ()
+    """Of the offered tools, as the caller passed them."""
     settings: Settings = dataclass_field(default_factory=Settings)
     """As the policies grant them. Of a context that was read from a file: role, task, manager, principal, persona, profile."""
     context_json: dict[str, Any] = dataclass_field(default_factory=dict[str, Any])

@@ -43,9 +43,12 @@ class Hooks:
 
     guard: Guard
     plugins: tuple[Plugin, ...] = ()
-    sources: Mapping[str, Source] = field(default_factory=source_functions)  # all sources, Nexus's included
-    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])  # the plugins' profiles
-    formats: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the plugins' message formats
+    sources: Mapping[str, Source] = field(default_factory=source_functions)
+    """All sources, Nexus's included."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict[str, Profile])
+    """The plugins' profiles."""
+    formats: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The plugins' message formats."""
     calls: Mapping[str, Mapping[str, HookCall]] = field(default_factory=dict[str, Mapping[str, HookCall]])
     """The plugins' hooks, by hook and plugin."""
 

@@ -23,7 +23,8 @@ class ImagePrice(Struct, frozen=True):
 
     vendor: Vendor | None = None
     """Maker of the model; None if it publishes no formula, so that the largest default counts."""
-    model: str = ""  # Name of the rule (`rule_name`)
+    model: str = ""
+    """Name of the rule (`rule_name`)."""
     factor: float = 1.0
     """The model's tokens per base token, at most 1: images are counted in the model's own tokens, and a factor below 1
     must not make them cheaper."""

@@ -124,10 +124,12 @@ class McpServer(Struct, frozen=True):
     url: str = ""
     headers: dict[str, str] = {}
     type: str = ""
-    origin: str = ""  # the file
+    origin: str = ""
+    """The file."""
     is_users: bool = False
     """From the user's own file. A workspace's server is another person's choice of a program to run."""
-    other: dict[str, Any] = {}  # further keys of the entry
+    other: dict[str, Any] = {}
+    """Further keys of the entry."""
 
     def __repr__(self) -> str:
         return f"<McpServer {self.name!r} of {self.origin}>"
@@ -234,7 +236,8 @@ class Configuration:
     config: Config = field(default_factory=Config)
     origins: Mapping[str, str] = field(default_factory=dict[str, str])
     """Origin of each value, by dotted key, as `instructions.file_chars`."""
-    files: tuple[str, ...] = ()  # files that were read
+    files: tuple[str, ...] = ()
+    """Files that were read."""
     servers: tuple[McpServer, ...] = ()
     warnings: tuple[ContextWarning, ...] = ()
     own_names: tuple[str, ...] = ()

@@ -68,8 +68,10 @@ class SourceContext:
 
     request: Request
     workspace: WorkspaceContext
-    at_ms: int  # time of the event
-    timezone: str  # zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown
+    at_ms: int
+    """Time of the event."""
+    timezone: str
+    """Zone to show the time in (`nexus.workspace.times.parse_zone`), empty if unknown."""
     environment: EnvironmentSnapshot = field(default_factory=EnvironmentSnapshot)
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns, kw_only=True)
     """The conversation before this turn, for formats that show it as blocks."""

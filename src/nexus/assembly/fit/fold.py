@@ -24,7 +24,8 @@ class Fold:
     used_ids: dict[str, int] = field(default_factory=dict[str, int])
     """Call ids that the conversation shows, with the number of the last suffix."""
 
-    stored_ids: set[str] = field(default_factory=set[str])  # of the calls that the conversation shows
+    stored_ids: set[str] = field(default_factory=set[str])
+    """Of the calls that the conversation shows."""
 
     last_assistant: Message | None = None
     """The last message, if it is an assistant message that a later piece may join."""

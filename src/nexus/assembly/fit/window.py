@@ -71,7 +71,8 @@ class Opening:
 
     refs: dict[int, MessageRef] = field(default_factory=dict[int, MessageRef])
     """Position in the ledger of each message that is stored, by its index."""
-    flags: frozenset[tuple[int, int, int]] | None = None  # of the hidden pins; see `Window.visible_pins`
+    flags: frozenset[tuple[int, int, int]] | None = None
+    """Of the hidden pins; see `Window.visible_pins`."""
 
 
 @dataclass(slots=True)
@@ -98,9 +99,11 @@ class PathRange:
     first: MessageRef = field(default_factory=lambda: MessageRef(1, 0))
     """Position of the first message that is shown."""
 
-    head: int = 0  # seq of the newest entry that was read
+    head: int = 0
+    """Seq of the newest entry that was read."""
     head_hash: bytes = b""
-    turn: int = 0  # number of the newest turn
+    turn: int = 0
+    """Number of the newest turn."""
     seqs: list[int] = field(default_factory=list[int])
     hashes: list[bytes] = field(default_factory=list[bytes])
     """Chain values of the entries in `seqs`."""
@@ -146,7 +149,8 @@ class Window:
     fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
     """The renderers' cache of the messages, by provider format."""
 
-    limited_fragments: dict[tuple[int, int], dict[str, list[Any]]] = field(default_factory=dict)  # see `RequestImages`
+    limited_fragments: dict[tuple[int, int], dict[str, list[Any]]] = field(default_factory=dict)
+    """See `RequestImages`."""
 
     images: list[tuple[int, int, Image, bool]] = field(default_factory=list[tuple[int, int, Image, bool]])
     """Images: index of the message, number in it, and whether a pin keeps it."""

@@ -56,7 +56,8 @@ class ReplayDeps:
 
     store: LedgerStore
     counter: TokenCounter
-    stable_counter: TokenCounter  # the counter with a cache of texts
+    stable_counter: TokenCounter
+    """The counter with a cache of texts."""
     renderers: Renderers
     workspace_context: WorkspaceContext = dataclasses.field(default_factory=WorkspaceContext)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])

@@ -194,16 +194,21 @@ class Expansion:
     """Replaces include lines by files, each file once, while one context's instruction files are read."""
 
     config: InstructionsConfig
-    sources: dict[str, str]  # source of each file's text so far, by the text's hash
+    sources: dict[str, str]
+    """Source of each file's text so far, by the text's hash."""
     warnings: list[ContextWarning] = field(default_factory=list[ContextWarning])
     hashes: list[str] = field(default_factory=list[str])
     """Hashes of the files included in the current instruction file."""
-    omitted_chars: int = 0  # characters omitted from the current instruction file and its includes
-    count: int = 0  # number of included files
-    repeats: int = 0  # number of include lines whose text was already shown
+    omitted_chars: int = 0
+    """Characters omitted from the current instruction file and its includes."""
+    count: int = 0
+    """Number of included files."""
+    repeats: int = 0
+    """Number of include lines whose text was already shown."""
     lookups: int = 0
     is_full: bool = False
-    _parents: list[str] = field(default_factory=list[str])  # files being expanded, outermost first
+    _parents: list[str] = field(default_factory=list[str])
+    """Files being expanded, outermost first."""
 
     def expand(self, file: InstructionFile, name: str, content: FileText) -> str:
         """Return the text of a file (`name` under the root of `file`) with its includes. Raises OverCap."""

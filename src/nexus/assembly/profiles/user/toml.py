@@ -68,10 +68,12 @@ class ProfileTable(Struct, frozen=True, forbid_unknown_fields=True):
     system: tuple[str, ...] | None = None
     current: tuple[str, ...] | None = None
     preamble: tuple[str, ...] | None = None
-    without: tuple[str, ...] = ()  # sources to remove
+    without: tuple[str, ...] = ()
+    """Sources to remove."""
     before: dict[str, str | tuple[str, ...]] = {}
     """Sources to insert, by the source that they precede. Applied after `without`."""
-    after: dict[str, str | tuple[str, ...]] = {}  # sources to insert, by the source that they follow
+    after: dict[str, str | tuple[str, ...]] = {}
+    """Sources to insert, by the source that they follow."""
     shares: LayerShares = LayerShares()
 
 
