@@ -290,6 +290,18 @@ def _call_result(result: dict[str, Any]) -> dict[str, Any]:
     return usable
 
 
+def _resource(value: object) -> dict[str, str] | None:
+    """Return a resource with its text or its data; None if it has neither."""
+    if not isinstance(value, dict):
+        return None
+    texts = {key: text for key, text in cast("dict[str, Any]", value).items() if isinstance(text, str)}
+    content = next((key for key in ("text", "blob") if key in texts), "")
+    if not content:
+        return None
+    about = {"mimeType": texts["mimeType"]} if "mimeType" in texts else {}
+    return {"uri": texts.get("uri", ""), **about, content: texts[content]}
+
+
 def _content(item: object) -> dict[str, Any]:
     """Return an item of a result with the fields that are used; an unknown kind becomes a note with its text."""
     if not isinstance(item, dict):
@@ -303,16 +315,8 @@ def _content(item: object) -> dict[str, Any]:
     if kind == "resource_link" and "uri" in texts:
         about = {key: texts[key] for key in ("title", "description", "mimeType") if key in texts}
         return {"type": kind, "uri": texts["uri"], "name": texts.get("name", ""), **about}
-    resource = fields.get("resource")
-    if kind == "resource" and isinstance(resource, dict):
-        inner = {key: value for key, value in cast("dict[str, Any]", resource).items() if isinstance(value, str)}
-        if "text" in inner or "blob" in inner:
-            if "text" in inner:
-                data = {"text": inner["text"]}
-            else:
-                data = {"blob": inner["blob"]}
-            about = {"mimeType": inner["mimeType"]} if "mimeType" in inner else {}
-            return {"type": kind, "resource": {"uri": inner.get("uri", ""), **about, **data}}
+    if kind == "resource" and (resource := _resource(fields.get("resource"))) is not None:
+        return {"type": kind, "resource": resource}
     if "text" in texts:
         return _text(texts["text"] if kind in ("text", None) else f"[{kind}]\n{texts['text']}")
     return _text(f"[{_json(kind)[:80]}, cannot be shown]")

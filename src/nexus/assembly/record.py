@@ -13,7 +13,7 @@ from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.formats.protocol import MessageFormat
 from nexus.assembly.formats.registry import find_format
 from nexus.assembly.manifest_store import stored_manifest
-from nexus.context import AssembledContext, engine_state
+from nexus.context import AssembledContext, Manifest, StoredEvent, engine_state
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.plugins.guard import describe_error
@@ -146,26 +146,37 @@ def _read_reply(
     return message
 
 
+def _produced(ctx: AssembledContext, result: AgentResult, model: str) -> tuple[Message, ...]:
+    """Return a result's messages with the name of their model, read in the context's message format."""
+    author = _author(model, ctx.model)
+    manifest = ctx.provenance.manifest
+    message_format = find_format(manifest.message_format)  # a model may answer in the format that it reads
+    produced: list[Message] = []
+    for number, received in enumerate(result.messages):
+        message = received
+        if message.role == "assistant" and message.model in ("", model):
+            message = replace(message, model=author)
+        produced.append(_read_reply(message_format, message, ctx.allows, f"call_{manifest.id[:8]}_{number}"))
+    return tuple(produced)
+
+
+def _followed_entry(manifest: Manifest, event: StoredEvent | None) -> tuple[int, bytes] | None:
+    """Return seq and hash of the entry that a reply follows; None in an empty session."""
+    if event is not None and event.hash and event.seqs[-1] > manifest.head:
+        return event.seqs[-1], event.hash  # a rewind may have taken away the event alone
+    if manifest.head:
+        return manifest.head, bytes.fromhex(manifest.head_hash)
+    return None
+
+
 def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCounter, now_ms: int) -> Commit:
     """Return the commit for a context that was sent and its result. Recording the same pair twice adds nothing.
 
     The turn stays open while tool calls wait for results. Otherwise it is closed as completed, or as failed with the error.
     """
     model = result.model or ctx.model
-    author = _author(model, ctx.model)
-    produced = tuple(
-        message
-        if message.role != "assistant"
-        else replace(message, model=author if message.model in ("", model) else message.model)
-        for message in result.messages
-    )
     manifest = ctx.provenance.manifest
-    # A model may answer in the format that it reads.
-    message_format = find_format(manifest.message_format)
-    produced = tuple(
-        _read_reply(message_format, message, ctx.allows, f"call_{manifest.id[:8]}_{number}")
-        for number, message in enumerate(produced)
-    )
+    produced = _produced(ctx, result, model)
     key = f"context:{manifest.id}"
     stored_event = ctx.provenance.stored_event
     if stored_event is None:
@@ -202,16 +213,11 @@ def build_commit(ctx: AssembledContext, result: AgentResult, counter: TokenCount
         # If no result was of a waiting call, those calls go on waiting in the history, and later results change it.
         answered &= any(message.role == "tool" and not is_synthetic_result(message) for message in ctx.current)
     stored, blobs = stored_manifest(ctx, answered=answered, reported=reported_tokens(ctx, result))
-    follows = None
-    if manifest.head:
-        follows = (manifest.head, bytes.fromhex(manifest.head_hash))
-    if stored_event is not None and stored_event.hash and stored_event.seqs[-1] > manifest.head:
-        follows = (stored_event.seqs[-1], stored_event.hash)  # a rewind may have taken away the event alone
     return Commit(
         tuple(entries),
         ctx.cut,
         AssemblyRow(manifest.view, stored, now_ms),
-        follows=follows,
+        follows=_followed_entry(manifest, stored_event),
         blobs=tuple(blobs),
         turn=continued_turn(ctx),
         fence=stored_event.fence if stored_event is not None else None,

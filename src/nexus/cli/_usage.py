@@ -52,10 +52,6 @@ class ReportedUsage(Struct, frozen=True):
         """Return the newest call's tokens and the cost as texts; empty without usage."""
         if not self.models and not self.summaries:
             return "", ""
-        last = f"{self.last_input_tokens:,} input tokens in the newest call to {self.last_model or 'an unnamed model'}"
-        if self.is_imported:
-            last += ", with the system prompt and "
-            last += "tools, which the file does not contain" if self.tools is None else count_noun(self.tools, "tool")
         costs = [
             (usage.dollars, f"{count_noun(usage.calls, 'call')} to {usage.model or 'unnamed models'}")
             for usage in self.models
@@ -75,7 +71,17 @@ class ReportedUsage(Struct, frozen=True):
             cost += f"; {sum(usage.cache_read_tokens for usage in self.models) / total:.1%} of input cached"
         if short:
             cost += f"; {short_outputs(short)}"
-        return last if self.models else "", cost
+        return self._newest_call() if self.models else "", cost
+
+    def _newest_call(self) -> str:
+        """Return the newest call's tokens as a text."""
+        text = f"{self.last_input_tokens:,} input tokens in the newest call to {self.last_model or 'an unnamed model'}"
+        if not self.is_imported:
+            return text
+        tools = "tools, which the file does not contain"
+        if self.tools is not None:
+            tools = count_noun(self.tools, "tool")
+        return f"{text}, with the system prompt and {tools}"
 
 
 class ReportedCall(Struct, frozen=True):

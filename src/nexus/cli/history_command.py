@@ -41,6 +41,7 @@ from nexus.render.console import ASCII, PLAIN, Signs, markdown_lines, printable
 from nexus.render.conversation import conversation_lines
 from nexus.render.export import as_anthropic, as_openai, as_values
 from nexus.turnlog.console import EMOJI, console_lines
+from nexus.turnlog.entries import LogEntry
 from nexus.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import STEPS, Entry, MessageRef, StoredMessage
@@ -111,12 +112,7 @@ def command(
             messages = _with_summary(entries) if from_summary else entries
             emit(as_openai(messages) if output_format == "openai" else as_anthropic(messages))
         elif output_format == "turnlog":
-            log = log_entries(entries, nx.ledger.live(label).undone)
-            omitted: Counter[str] = Counter()  # content that the format does not define
-            for text in log_texts(strict_entries(log, omitted) if strict else log):
-                click.echo(escape_json(text), nl=False)
-            for content, count in sorted(omitted.items()):
-                click.echo(f"omitted: {content} ({count:,})", err=True)
+            _print_turn_log(log_entries(entries, nx.ledger.live(label).undone), strict=strict)
         elif options.as_json:
             emit_each(value for entry in entries for value in as_values((entry,)))
         elif output_format == "markdown":
@@ -319,26 +315,12 @@ def search(
     if not hits:
         where = f" in session {quoted(label)}" if label else ""
         click.echo(f"No matches{where} for: {printable(text)}" if has_ledger else "No ledger yet.")
-    plain = plain_output()
     for hit in hits[:limit]:
         names = [
             f"{printable(name)} ({statuses[name]})" if statuses.get(name, "active") != "active" else printable(name)
             for name in _hit_sessions(hit, label)
         ]
-        also = ""
-        if len(names) > 1:
-            also = f" (also in {', '.join(names[1:])})"
-        head = f"{also}  entry {format_ref(hit.ref)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
-        if names:
-            first = names[0]
-        else:
-            first = f"(thread {hit.thread} without a session)"
-        pieces = (
-            piece if plain or not matches else click.style(piece, fg="yellow", bold=True)
-            for piece, matches in excerpt(hit.text, phrases)
-        )
-        click.echo(f"{first if plain else click.style(first, fg='cyan', bold=True)}{head.rstrip()}")
-        click.echo(f"    {''.join(pieces)}")
+        _print_hit(hit, names, phrases)
     if len(hits) > limit:
         click.echo(f"More than {limit:,} messages match (--limit shows more).")
 
@@ -348,3 +330,27 @@ def _hit_sessions(hit: SearchHit, label: str) -> tuple[str, ...]:
     if label:
         return (label, *(name for name in hit.sessions if name != label))
     return hit.sessions
+
+
+def _print_turn_log(log: Iterable[LogEntry], *, strict: bool) -> None:
+    """Print a turn log; what the strict format does not define is counted on standard error."""
+    omitted: Counter[str] = Counter()
+    if strict:
+        log = strict_entries(log, omitted)
+    for text in log_texts(log):
+        click.echo(escape_json(text), nl=False)
+    for content, count in sorted(omitted.items()):
+        click.echo(f"omitted: {content} ({count:,})", err=True)
+
+
+def _print_hit(hit: SearchHit, names: list[str], phrases: list[list[str]]) -> None:
+    """Print where a hit is, and an excerpt with its matches."""
+    plain = plain_output()
+    first = names[0] if names else f"(thread {hit.thread} without a session)"
+    also = f" (also in {', '.join(names[1:])})" if len(names) > 1 else ""
+    head = f"{also}  entry {format_ref(hit.ref)}  turn {hit.turn}  {hit.role}  {format_time(hit.at_ms)}"
+    pieces: list[str] = []
+    for piece, matches in excerpt(hit.text, phrases):
+        pieces.append(click.style(piece, fg="yellow", bold=True) if matches and not plain else piece)
+    click.echo(f"{first if plain else click.style(first, fg='cyan', bold=True)}{head.rstrip()}")
+    click.echo(f"    {''.join(pieces)}")

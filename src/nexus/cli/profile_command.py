@@ -19,6 +19,7 @@ from nexus.engine import Engine
 from nexus.engine.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.render.console import printable
 from nexus.types.compaction_plan import FULL, FULL_TO
+from nexus.types.counts import count_noun
 
 PROFILES = Listing(
     Column("profile", "name"),
@@ -201,20 +202,20 @@ def check(name: str | None, session: str | None, options: CommandOptions) -> int
         emit({"profiles": [_report_value(report) for report in reports], "broken": broken})
         return exit_code
     for report in reports:
-        count = sum(finding.level == "warning" for finding in report.findings) + len(report.warnings)
-        if not count:
-            state = "ok"
-        elif count == 1:
-            state = "1 warning"
-        else:
-            state = f"{count} warnings"
-        click.echo(f"{printable(report.name)} ({printable(report.origin)}): {state}")
-        for finding in report.findings:
-            click.echo(f"{finding.level.capitalize()}: {printable(finding.text)}")
-        for warning in report.warnings:
-            print_warning(warning, err=False)
+        _print_report(report)
     for entry in invalid:
         click.echo(f"{printable(entry.source)}: invalid: {printable(entry.problem)}")
     if not reports and not invalid:
         click.echo("No profile files (list the built-in profiles: nexus config profile list).")
     return exit_code
+
+
+def _print_report(report: ProfileReport) -> None:
+    """Print what was found in a profile."""
+    count = sum(finding.level == "warning" for finding in report.findings) + len(report.warnings)
+    state = count_noun(count, "warning") if count else "ok"
+    click.echo(f"{printable(report.name)} ({printable(report.origin)}): {state}")
+    for finding in report.findings:
+        click.echo(f"{finding.level.capitalize()}: {printable(finding.text)}")
+    for warning in report.warnings:
+        print_warning(warning, err=False)

@@ -65,7 +65,7 @@ from nexus.tokens.starting_counter import StartingCounter, starting_counter
 from nexus.tracing import span
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
-from nexus.types.ledger_entries import Committed
+from nexus.types.ledger_entries import Committed, Entry
 from nexus.types.message import Image, Message, Text
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, checked_settings
@@ -138,6 +138,7 @@ class Engine:
         user_folder = own_home or home_folder()
         self.workspace = workspace
         self.ledger = Ledger(ledger)
+        self.store = ledger
         self.workspace_context = workspace_context(workspace, own_home, config)
         own_folder = self.workspace_context.home.root if self.workspace_context.home else None
         self.credentials = Credentials(own_folder or user_folder)
@@ -468,6 +469,10 @@ class Engine:
     def history(self, session: str) -> list[Message]:
         """Return every message of the session, oldest first, cut or compacted ones included. Raises NoSuchSession."""
         return [row.message for entry in self.ledger.entries(session) for row in entry.rows]
+
+    def entries(self, session: str) -> list[Entry]:
+        """Return every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
+        return self.ledger.entries(session)
 
     def sessions(self, *, include_inactive: bool = False) -> list[SessionInfo]:
         """Return the active sessions, newest first; `include_inactive` adds archived and deleted ones."""

@@ -98,13 +98,7 @@ class TaggedFormat:
             turn_cut = cut
             first = max(first, cut.first)
         visible = [framed_entry(entry, counter) for entry in turn_entries]
-        request_ref = pending_request_ref(turn_cut, live.checkpoint)
-        pins = [
-            Pinned(row.ref, (row,), view.max_tool_result_tokens, "asked")
-            for entry in visible
-            for row in entry.rows
-            if row.ref == request_ref
-        ]
+        pins = _requests(visible, pending_request_ref(turn_cut, live.checkpoint), view)
         pins += pinned_groups(
             lambda after, until: [entry for entry in visible if after < entry.seq <= until],
             live.pins,
@@ -269,3 +263,13 @@ def _newest_entries(reading: LedgerView, first_seq: int, turns: int) -> Sequence
             break
         end = after
     return entries
+
+
+def _requests(entries: list[Entry], request_ref: MessageRef | None, view: View) -> list[Pinned]:
+    """Return the message that waits for its answer, as a pin; nothing if it is not among the entries."""
+    pins: list[Pinned] = []
+    for entry in entries:
+        for row in entry.rows:
+            if row.ref == request_ref:
+                pins.append(Pinned(row.ref, (row,), view.max_tool_result_tokens, "asked"))
+    return pins

@@ -344,6 +344,11 @@ def _existing_settings(
     return settings, unknown
 
 
+def _is_file_name(name: str) -> bool:
+    """Return whether a name has no folder."""
+    return name == Path(name).name and name not in ("", ".", "..") and "\\" not in name and "\0" not in name
+
+
 def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
     """Return the values of a table by dotted key. Raises BadConfig for a wrong type or range."""
     try:
@@ -361,7 +366,7 @@ def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
     if negative:
         raise BadConfig(origin, negative, "expected a number that is not negative")
     for name in config.instructions.names:
-        if name != Path(name).name or name in ("", ".", "..") or "\\" in name or "\0" in name:
+        if not _is_file_name(name):
             raise BadConfig(origin, "instructions.names", f"expected names of files without folders, not {name!r}")
     if config.persona and (Path(config.persona).name != config.persona or config.persona in (".", "..")):
         raise BadConfig(origin, "persona", f"expected the name of a folder in personas/, not {config.persona!r}")

@@ -264,6 +264,16 @@ def _close(fold: Fold) -> list[ShownMessage]:
     return [(message, message.role != "tool", True) for message in close(fold)]
 
 
+def _continues_reply(fold: Fold, message: Message) -> bool:
+    """Return whether an assistant's message belongs to the one before it: same id, or calls of that one still wait."""
+    last = fold.last_assistant
+    if last is None:
+        return False
+    if message.id and last.id == message.id:
+        return True
+    return last.source != UNANSWERED and bool(fold.waiting) and fold.render >= LATE_RESULTS_RENDER
+
+
 def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[ShownMessage]:
     images = sum(isinstance(part, Image) for part in parts)
     if images and not message.received:
@@ -271,12 +281,7 @@ def _assistant(fold: Fold, message: Message, parts: tuple[Part, ...]) -> list[Sh
     # No format is sent these from the parts. As received they are sent, with the data of the images.
     left_out = Note if message.received else (Image, Note)
     parts = tuple(part for part in parts if not isinstance(part, left_out))
-    last = fold.last_assistant
-    continues = last is not None and bool(message.id) and last.id == message.id
-    in_row = (
-        last is not None and last.source != UNANSWERED and bool(fold.waiting) and fold.render >= LATE_RESULTS_RENDER
-    )
-    if (continues or in_row) and any(not isinstance(part, Thinking) for part in parts):
+    if _continues_reply(fold, message) and any(not isinstance(part, Thinking) for part in parts):
         raise NotAppend
     if all(isinstance(part, Thinking) for part in parts):
         fold.changes[_EMPTY] += 1
@@ -354,6 +359,19 @@ def _system(fold: Fold, message: Message) -> list[ShownMessage]:
     return [*shown_messages, (message, True, False)]
 
 
+def _with_results(fold: Fold, message: Message, results: tuple[ToolResult, ...], shown_ids: dict[str, str]) -> Message:
+    """Return a message with other results, as received as they allow."""
+    renamed_message = with_call_ids(message, shown_ids)
+    is_function = fold.render >= SYSTEM_RENDER and message.role == "tool" and not message.meta
+    if is_function and _same_results(renamed_message, results):
+        return with_neutral_parts(renamed_message, results)
+    keeps = with_neutral_parts if _same_results(message, results) else with_parts
+    call_ids = {result.call_id for result in message.results()}
+    renamed = any(result.call_id not in call_ids for result in results)
+    # A call with another id is a function's again, so its result's own type is void too.
+    return keeps(message, results, role="tool", **({"meta": ""} if renamed else {}))
+
+
 def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> list[ShownMessage]:
     accepted: list[ToolResult] = []
     shown_ids: dict[str, str] = {}
@@ -372,21 +390,10 @@ def _answers(fold: Fold, message: Message, results: tuple[ToolResult, ...]) -> l
     if accepted:
         fold.last_assistant = None
         parts = tuple(accepted)
-        view = message
-        same = message.role == "tool" and parts == message.parts
-        renamed_message = with_call_ids(message, shown_ids)
-        is_function = fold.render >= SYSTEM_RENDER and message.role == "tool" and not message.meta
-        if not same and is_function and _same_results(renamed_message, parts):
-            view = with_neutral_parts(renamed_message, parts)
-        elif not same:
-            keeps = with_parts
-            if _same_results(message, parts):
-                keeps = with_neutral_parts
-            call_ids = {result.call_id for result in message.results()}
-            renamed = any(result.call_id not in call_ids for result in parts)
-            # A call with another id is a function's again, so its result's own type is void too.
-            view = keeps(message, parts, role="tool", **({"meta": ""} if renamed else {}))
-        shown_messages.append((view, False, not same))
+        if message.role == "tool" and parts == message.parts:
+            shown_messages.append((message, False, False))
+        else:
+            shown_messages.append((_with_results(fold, message, parts, shown_ids), False, True))
     if (fold.pending or fold.system_queue) and not fold.waiting:
         shown_messages += _close(fold)
     return shown_messages
@@ -447,6 +454,14 @@ def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]
     return tuple(valid), altered
 
 
+def _with_kind_line(message: Message, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the parts of a received reply: one that says nothing names the first part that cannot be sent."""
+    if any(isinstance(part, (Text, ToolCall)) for part in parts):
+        return parts
+    unsendable = (part for part in message.parts if isinstance(part, (Image, Unknown)))
+    return (*parts, *(Text(kind_line(part)) for part in islice(unsendable, 1)))
+
+
 def _clean(fold: Fold, message: Message, *, plain: bool) -> Message:
     if message.role != "assistant" and fold.render >= LATE_RESULTS_RENDER:
         noted = with_unsendable_as_notes(message)
@@ -457,9 +472,8 @@ def _clean(fold: Fold, message: Message, *, plain: bool) -> Message:
     if unknown and not message.received:
         fold.changes["part of an unknown kind left out"] += len(unknown)
     parts = tuple(part for part in map(_sanitized, message.parts) if not _is_empty(part))
-    if message.received and message.role == "assistant" and not any(isinstance(p, (Text, ToolCall)) for p in parts):
-        unsendable = (part for part in message.parts if isinstance(part, (Image, Unknown)))
-        parts = (*parts, *(Text(kind_line(part)) for part in islice(unsendable, 1)))
+    if message.received and message.role == "assistant":
+        parts = _with_kind_line(message, parts)
     if plain:
         parts = tuple(part for part in parts if not _is_optional(part))
     if parts == message.parts:

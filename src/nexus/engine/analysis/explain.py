@@ -256,8 +256,6 @@ class _HistoryExplainer:
         """Return leading and pinned messages before the visible ones, and the summary and the omission notice."""
         window = self.window
         opening = self.window.opening
-        mark = self._checkpoint()
-        cut = self.window.cut
         opening_tokens, pinned_tokens, _ = self._history_tokens()
         lead = [row for row in opening.lead if not _is_session_instruction(row)]
         weights = (
@@ -286,7 +284,15 @@ class _HistoryExplainer:
         if pinned_tokens and not hidden:
             reason = f"{opening.unshown_turns:,} user turns are not shown"
             notices.append(_notice_line("marker", reason, pinned_tokens, reason))
-        if mark is not None and opening.summary_tokens:
+        notices += self._opening_notices(summary_tokens, marker_tokens)
+        return lines, notices
+
+    def _opening_notices(self, summary_tokens: int, marker_tokens: int) -> list[ExplainedLine]:
+        """Return the lines of the summary and of the omission notice."""
+        mark = self._checkpoint()
+        cut = self.window.cut
+        notices: list[ExplainedLine] = []
+        if mark is not None and self.window.opening.summary_tokens:
             covered = f"covers entries {mark.body.get('covers_from')} to {mark.body.get('covers_to')}"
             reason = f"{covered}: compaction at entry {mark.seq}"
             text = one_line(str(mark.body.get("summary", "")))
@@ -294,7 +300,7 @@ class _HistoryExplainer:
         if cut is not None and cut.omission_notice:
             reason = f"{self._cut_name()} omitted {cut.omitted_messages:,} messages before the following ones"
             notices.append(_notice_line("marker", reason, marker_tokens, cut.omission_notice[:EXCERPT_CHARS]))
-        return lines, notices
+        return notices
 
     def _visible_lines(self) -> tuple[dict[MessageRef, ExplainedLine], dict[MessageRef, list[ExplainedLine]]]:
         """Return the rows from the window's first on, and the synthetic messages before some of them."""
@@ -417,16 +423,19 @@ class _HistoryExplainer:
         if mark is not None and row.ref < visible_start(mark):
             reason = f"before the messages that the compaction at entry {mark.seq} covers"
             return message_line("not applicable", row, reason, 0, tokens)
-        cut = window.cut
+        return message_line("omitted", row, self._reason_to_omit(row), 0, tokens)
+
+    def _reason_to_omit(self, row: StoredMessage) -> str:
+        """Return why a message is neither shown, nor summarized, nor cleared."""
+        cut = self.window.cut
+        memory = self.ctx.provenance.memory
         is_earlier_turn = cut is None or cut.pending_request_ref is None or row.ref < cut.pending_request_ref
-        if memory is not None and is_earlier_turn:
-            if row.message.role in ("tool", "system"):
-                reason = f"the {memory.name} contains no {row.message.role} messages"
-            else:
-                count = self.ctx.provenance.manifest.entries
-                reason = f"empty, or older than the newest {count} entries of the {memory.name}"
-            return message_line("omitted", row, reason, 0, tokens)
-        return message_line("omitted", row, f"{self._cut_name()}: over the budget", 0, tokens)
+        if memory is None or not is_earlier_turn:
+            return f"{self._cut_name()}: over the budget"
+        if row.message.role in ("tool", "system"):
+            return f"the {memory.name} contains no {row.message.role} messages"
+        count = self.ctx.provenance.manifest.entries
+        return f"empty, or older than the newest {count} entries of the {memory.name}"
 
     def _checkpoint(self) -> Entry | None:
         """Return the compaction or clear in force."""

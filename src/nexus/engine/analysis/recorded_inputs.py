@@ -34,7 +34,7 @@ from nexus.tokens.model import Model, resolve
 from nexus.types.block import Block, Layer, Trust
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
-from nexus.types.message import Note
+from nexus.types.message import Message, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Request
 from nexus.types.settings import Settings
@@ -221,16 +221,9 @@ class RecordedCallInputs:
             return Event(results=tuple(messages)), []
         count = len(metadata)
         if not self.stored.event_messages:
-            count = next((i for i, part in enumerate(message.parts) if not isinstance(part, Note)), len(message.parts))
+            count = _count_leading_notes(message)
         notes = [part for part in message.parts[:count] if isinstance(part, Note)]
-        if not metadata:
-            # Earlier versions stored no metadata of notes: the kind of each tells its layer.
-            metadata = [
-                NoteMetadata("placed", "Memory", note.kind, note.origin, "user")
-                if note.kind == "memory"
-                else NoteMetadata("placed", "Event", note.kind, note.origin, "system")
-                for note in notes
-            ]
+        metadata = metadata or [_metadata_of(note) for note in notes]
         blocks = [stored_block(item, note.text) for item, note in zip(metadata, notes, strict=True)]
         results = tuple(messages[:-1])
         content = message.parts[count:]
@@ -336,3 +329,18 @@ def stored_block(metadata: NoteMetadata, text: str) -> Block:
     layer = cast("Layer", metadata.layer)
     trust = cast("Trust", metadata.trust)
     return Block(layer, metadata.name, text, metadata.source, "current", trust)
+
+
+def _metadata_of(note: Note) -> NoteMetadata:
+    """Return the metadata of a note, of which earlier versions stored none: its kind tells its layer."""
+    if note.kind == "memory":
+        return NoteMetadata("placed", "Memory", note.kind, note.origin, "user")
+    return NoteMetadata("placed", "Event", note.kind, note.origin, "system")
+
+
+def _count_leading_notes(message: Message) -> int:
+    """Return how many notes precede a message's content."""
+    for number, part in enumerate(message.parts):
+        if not isinstance(part, Note):
+            return number
+    return len(message.parts)

@@ -69,12 +69,7 @@ def is_unchanged(
         return False
     if ctx.history.opening or ctx.history.closing or any(map(_is_changed_tool, ctx.warnings)):
         return False
-    is_chat = form.format == "openai" and form.is_given
-    if is_chat and any(NOT_IN_CHAT in warning.message for warning in ctx.warnings):
-        return False
-    if has_rewritten_schema(tools):
-        return False
-    if form.format == "anthropic" and anthropic.has_unpaired_server_tools(ctx):
+    if has_rewritten_schema(tools) or _loses_parts(ctx, form):
         return False
     if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
         return False
@@ -99,3 +94,10 @@ def _is_changed_tool(warning: ContextWarning) -> bool:
 def _ids(message: Message) -> tuple[str, list[str]]:
     ids = [call.id for call in message.calls()] + [result.call_id for result in message.results()]
     return message.role, ids
+
+
+def _loses_parts(ctx: AssembledContext, form: ListForm) -> bool:
+    """Return whether the list's format cannot send something that the list has."""
+    if form.format == "openai" and form.is_given:
+        return any(NOT_IN_CHAT in warning.message for warning in ctx.warnings)
+    return form.format == "anthropic" and anthropic.has_unpaired_server_tools(ctx)

@@ -345,21 +345,9 @@ def erase(
     for kind, name in names_of_documents:
         db.run("DELETE FROM document WHERE tenant=? AND kind=? AND name=?", (tenant, kind, name))
     for label in stored:
-        db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
-        db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
-        db.run("DELETE FROM session_move WHERE tenant=? AND label=?", (tenant, label))
-        sql = "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)"
-        for (name,) in db.rows(sql, (tenant, label)):
-            db.run("DELETE FROM alias WHERE tenant=? AND name=?", (tenant, name))
-            db.run("DELETE FROM session WHERE tenant=? AND label=? AND status='alias'", (tenant, name))
-            writing.point_again(name)
+        _delete_label(writing, label)
     if everything:
-        last = max(writing.reader.threads(), key=lambda row: row.id, default=None)
-        for table in TABLES:
-            db.run(f"DELETE FROM {table} WHERE tenant=?", (tenant,))  # noqa: S608 - constants
-        if last is not None:  # so that no number is used again, for what others still remember of it
-            root = chain.root_hash(tenant, last.id)
-            writing.put_new_thread(Thread(last.id, None, 0, root, last.at_ms, 0, root, erased=True))
+        _delete_everything(writing)
     _delete_unused_blobs(db, tenant)
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     return EraseResult(tuple(chosen), entries_deleted, messages_deleted, before - after), needles
@@ -444,3 +432,29 @@ def _needles(texts: Iterable[str]) -> list[str]:
             if len(piece) == NEEDLE and len(pieces) < MOST_NEEDLES:
                 pieces.add(piece)
     return sorted(pieces)
+
+
+def _delete_label(writing: Writing, label: str) -> None:
+    """Delete a session's rows by its label, with its aliases."""
+    db = writing.db
+    tenant = writing.tenant
+    db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
+    db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
+    db.run("DELETE FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+    sql = "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)"
+    for (name,) in db.rows(sql, (tenant, label)):
+        db.run("DELETE FROM alias WHERE tenant=? AND name=?", (tenant, name))
+        db.run("DELETE FROM session WHERE tenant=? AND label=? AND status='alias'", (tenant, name))
+        writing.point_again(name)
+
+
+def _delete_everything(writing: Writing) -> None:
+    """Delete all rows of a tenant but the number of its last thread."""
+    db = writing.db
+    tenant = writing.tenant
+    last = max(writing.reader.threads(), key=lambda row: row.id, default=None)
+    for table in TABLES:
+        db.run(f"DELETE FROM {table} WHERE tenant=?", (tenant,))  # noqa: S608 - constants
+    if last is not None:  # so that no number is used again, for what others still remember of it
+        root = chain.root_hash(tenant, last.id)
+        writing.put_new_thread(Thread(last.id, None, 0, root, last.at_ms, 0, root, erased=True))

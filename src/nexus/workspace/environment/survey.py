@@ -120,19 +120,7 @@ def declared_credentials(skills: Iterable[Skill]) -> dict[str, tuple[str, ...]]:
 
 def _missing(skill: Skill, probe: Probe, credentials: Mapping[str, CredentialEntry]) -> tuple[set[str], list[str]]:
     """Return a skill's missing requirements, as short labels for the model and as sentences for the user."""
-    needs: set[str] = set()
-    why: list[str] = []
-    for program in sorted(set(skill.requires.bins)):
-        if not is_program(program):
-            needs.add("a program")
-            why.append(f"{program!r} is not a valid program name")
-        elif not probe.program(program):
-            needs.add(program)
-            why.append(f"program {program} is not on the path")
-    alternatives = [program for program in skill.requires.any_bins if is_program(program)]
-    if skill.requires.any_bins and not any(map(probe.program, alternatives)):
-        needs.add(" or ".join(alternatives) or "a program")
-        why.append(f"none of the programs {', '.join(alternatives) or '(no valid names)'} is on the path")
+    needs, why = _missing_programs(skill, probe)
     unset = [name for name in sorted(set(skill.requires.env)) if not probe.variable(name)]
     for variable in unset:
         kind = next((kind for end, kind in _KINDS if variable.upper().endswith(end)), variable)
@@ -153,3 +141,21 @@ def _missing(skill: Skill, probe: Probe, credentials: Mapping[str, CredentialEnt
 
 def _is_plain(text: str) -> bool:
     return len(text) <= 64 and _WORDS.fullmatch(text) is not None
+
+
+def _missing_programs(skill: Skill, probe: Probe) -> tuple[set[str], list[str]]:
+    """Return a skill's missing programs, as `_missing`."""
+    needs: set[str] = set()
+    why: list[str] = []
+    for program in sorted(set(skill.requires.bins)):
+        if not is_program(program):
+            needs.add("a program")
+            why.append(f"{program!r} is not a valid program name")
+        elif not probe.program(program):
+            needs.add(program)
+            why.append(f"program {program} is not on the path")
+    alternatives = [program for program in skill.requires.any_bins if is_program(program)]
+    if skill.requires.any_bins and not any(map(probe.program, alternatives)):
+        needs.add(" or ".join(alternatives) or "a program")
+        why.append(f"none of the programs {', '.join(alternatives) or '(no valid names)'} is on the path")
+    return needs, why

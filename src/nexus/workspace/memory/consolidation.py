@@ -130,11 +130,14 @@ def propose(
         open_labels = {source.session for proposal in waiting for source in proposal.sources}
         texts = {label: text for label, text in {**store.sessions, **entries}.items() if label in open_labels}
         _write(book, replace(store, pending=waiting, sessions=texts))
-    wanted = set(labels)
-    selection = (
-        proposal for proposal in waiting if not wanted or any(source.session in wanted for source in proposal.sources)
-    )
-    return Proposals(tuple(selection), dict(dropped))
+    return Proposals(_of_sessions(waiting, set(labels)), dict(dropped))
+
+
+def _of_sessions(proposals: Iterable[Proposal], labels: set[str]) -> tuple[Proposal, ...]:
+    """Return the proposals that come from sessions; all without a session."""
+    if not labels:
+        return tuple(proposals)
+    return tuple(proposal for proposal in proposals if any(source.session in labels for source in proposal.sources))
 
 
 def accept(

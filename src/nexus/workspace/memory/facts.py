@@ -114,6 +114,13 @@ def facts_for_task(text: str, task: str, limit: int = TASK_FACTS) -> list[Fact]:
     return [facts[-index] for _, index in sorted(chosen, key=lambda row: -row[1])]
 
 
+def _list_item(fact: str, date: str) -> list[str]:
+    """Return the lines of a fact as an item of a list."""
+    first, *more = fact.split("\n")
+    opening = f"- {date}: {first}" if date else f"- {first}"
+    return [opening, *(f"{INDENT}{line}".rstrip() for line in more)]
+
+
 def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
     """Return the text with one fact more, as the last item of its section, which is created if necessary.
 
@@ -123,8 +130,7 @@ def with_fact(text: str, fact: str, date: str, section: str = SECTION) -> str:
     facts = facts_of(text)
     if same := next((other for other in facts if comparison_key(other.text) == comparison_key(fact)), None):
         raise BadFact(f"already known as fact {same.number}, of {same.date or 'no date'}")
-    first, *more = fact.split("\n")
-    item = [f"- {date}: {first}" if date else f"- {first}", *(f"{INDENT}{line}".rstrip() for line in more)]
+    item = _list_item(fact, date)
     lines = lines_of(text)
     line_end = _line_end(text)
     section = collapse_whitespace(section)

@@ -184,18 +184,8 @@ class Notebook:
         """
         with files.lock_folder(self.root):
             journal = self.changes()
-            by_number = {change.number: change for change in journal}
             undoable = [change.number for change in journal if not change.undone_by and change.by != "undo"]
-            change = by_number.get(number or max(undoable, default=0))
-            if change is None:
-                what = "no change to undo"
-                if number:
-                    what = f"change {number} not found"
-                raise NotFound(f"{what} (list changes: nexus memory changes)", code="no_such_fact")
-            if change.undone_by:
-                raise NotFound(
-                    f"change {change.number} is already undone, by change {change.undone_by}", code="no_such_fact"
-                )
+            change = _change_to_undo(journal, number, max(undoable, default=0))
             present = {fact.key: fact for fact in self.stored_facts(_profiles_in(change.added, change.removed))}
             newer = [other for other in journal if other.number > change.number and other.number in undoable]
             later = {fact.key for other in newer for fact in other.added}
@@ -409,3 +399,15 @@ def _same_fact(wanted: StoredFact, facts: Sequence[Fact]) -> Fact:
     if not same:
         raise NotFound("fact was removed by another program at the same time", code="no_such_fact")
     return max(same, key=lambda fact: (fact.section == wanted.section, fact.date == wanted.date))
+
+
+def _change_to_undo(journal: Iterable[Change], number: int, newest: int) -> Change:
+    """Return a change that is to be undone, without a number the newest that can be. Raises NotFound."""
+    by_number = {change.number: change for change in journal}
+    change = by_number.get(number or newest)
+    if change is None:
+        what = f"change {number} not found" if number else "no change to undo"
+        raise NotFound(f"{what} (list changes: nexus memory changes)", code="no_such_fact")
+    if change.undone_by:
+        raise NotFound(f"change {change.number} is already undone, by change {change.undone_by}", code="no_such_fact")
+    return change

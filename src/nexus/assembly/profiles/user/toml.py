@@ -116,6 +116,19 @@ def parse_profile(text: str, file: str) -> ProfileDraft:
     return draft
 
 
+def _shares(draft: ProfileDraft, base: Profile) -> tuple[Share, ...]:
+    """Return the shares of a draft's layers; a bound that it does not name is the base's."""
+    shares = {share.layer: share for share in base.shares}
+    for layer in LAYERS:
+        bounds: Bounds = getattr(draft.shares, layer)
+        if bounds != Bounds():
+            before = shares.get(layer, Share(layer))
+            floor = before.floor if bounds.floor is None else bounds.floor
+            ceiling = before.ceiling if bounds.ceiling is None else bounds.ceiling
+            shares[layer] = Share(layer, floor, ceiling)
+    return tuple(shares.values())
+
+
 def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources: Collection[str], file: str) -> Profile:
     """Build a profile from a draft and the profile that it extends. `sources` are the names of all known sources.
 
@@ -135,19 +148,12 @@ def build_profile(draft: ProfileDraft, name: str, base: Profile | None, sources:
             placed = _slot_of(slots, anchor, file, key)
             index = placed.index(anchor) + shift
             placed[index:index] = (inserted,) if isinstance(inserted, str) else inserted
-    shares = {share.layer: share for share in base_or_empty.shares}
-    for layer in LAYERS:
-        bounds: Bounds = getattr(draft.shares, layer)
-        if bounds != Bounds():
-            before = shares.get(layer, Share(layer))
-            floor = before.floor if bounds.floor is None else bounds.floor
-            shares[layer] = Share(layer, floor, before.ceiling if bounds.ceiling is None else bounds.ceiling)
     profile = Profile(
         name,
         draft.description or (f"{base.name}, changed" if base else ""),
         tuple(slots["system"]),
         tuple(slots["current"]),
-        tuple(shares.values()),
+        _shares(draft, base_or_empty),
         tuple(slots["preamble"]),
         draft.message_format or base_or_empty.message_format,
         draft.summary or base_or_empty.summary,

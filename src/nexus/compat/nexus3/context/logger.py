@@ -29,7 +29,7 @@ from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
 from nexus.types.history import SESSION_SOURCE, SESSION_START
-from nexus.types.ledger_entries import Commit, Compaction, Entry, MessageRef, NewEntry, SizedMessage
+from nexus.types.ledger_entries import Commit, Compaction, Cut, Entry, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, user
 
 PROMPT_SOURCE = "nexus:system-prompt"
@@ -194,6 +194,19 @@ class LedgerLogger:
             self.messages_in_view(timezone),
         )
 
+    def _newest_cut(self, mark: Entry | None) -> Cut | None:
+        """Return the cut of an agent's newest call, unless a checkpoint came after it."""
+        if not self.for_agent:
+            return None
+        thread = self.ledger.thread(self.session)
+        call = last_call(self._store, thread)
+        if call is None:
+            return None
+        cut = self._store.last_cut(thread, call.view)
+        if cut is not None and mark is not None and cut.at_seq < mark.seq:
+            return None
+        return cut
+
     def messages_in_view(self, timezone: str = "") -> tuple[Message, ...]:
         """Return the session's messages since its last compaction or clear, after the summary.
 
@@ -202,13 +215,7 @@ class LedgerLogger:
         with self._store.snapshot():
             visible = self.ledger.visible(self.session)
             mark = self.ledger.live(self.session).checkpoint
-            thread = self.ledger.thread(self.session)
-            call = None
-            if self.for_agent:
-                call = last_call(self._store, thread)
-            cut = None
-            if call is not None:
-                cut = self._store.last_cut(thread, call.view)
+            cut = self._newest_cut(mark)
         compaction = None
         if mark is not None and mark.kind == "compaction":
             compaction = msgspec.convert(mark.body, Compaction)
@@ -217,8 +224,6 @@ class LedgerLogger:
         has_summary = compaction is not None
         if compaction is not None and self.for_agent:
             pending = compaction.pending_request_ref
-        if cut is not None and mark is not None and cut.at_seq < mark.seq:
-            cut = None  # superseded
         if cut is not None:
             pending = None
             if cut.shows_pending_request:
