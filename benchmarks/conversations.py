@@ -14,7 +14,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from nexus.testing.scripted_server import (
+from nexus.testing.model_server import (
     ModelRequest,
     Response,
     Step,

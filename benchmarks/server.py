@@ -289,7 +289,7 @@ class Server(Struct, frozen=True):
 @contextmanager
 def served(folder: Path, ledger: Path) -> Generator[Server]:
     """Run `nexus serve` with a scripted model; the token is in the folder."""
-    from nexus.testing.scripted_server import model_server, reply
+    from nexus.testing.model_server import model_server, reply
 
     (folder / "workspace").mkdir(exist_ok=True)
     with model_server(reply(ANSWER)) as model:

@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 from build_pictures import PICTURES, ROOT, write_svg
 
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from nexus.types.message import ToolCall
 
 COLUMNS, LINES = 100, 60

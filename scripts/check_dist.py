@@ -20,7 +20,7 @@ DIST = ROOT / "dist"
 CALL = """
 import asyncio, nexus
 from nexus.models import open_client
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 
 async def ask(url):
     client = open_client(format={format!r}, base_url=url, api_key="none")

@@ -15,7 +15,7 @@ from typing import Final
 import nexus
 from nexus.errors import ServerCallFailed
 from nexus.server.client import Client
-from nexus.testing.scripted_server import ModelServer, hang, model_server
+from nexus.testing.model_server import ModelServer, hang, model_server
 from torture.figures import lost, require
 from torture.processes import answer
 from torture.server_process import MODEL, ModelScript, ServerProcess, reply_text

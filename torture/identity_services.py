@@ -26,7 +26,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.services import Run, RunClient, RunMetadata, Topics
 from nexus.services.messages import BuildRequest, StoredCall
 from nexus.services.orchestrator import RunState
-from nexus.services.processes import serve
+from nexus.services.serve import serve
 from nexus.types.stream_events import Token
 from torture.identity_brokers import CALL_ID, LOOK_S, PATIENCE_S, PROGRAMS, look
 from torture.identity_judge import IDS, Ask, Judge, Spoken, Talk, about, exchanges, first_missing, spoken

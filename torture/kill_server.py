@@ -18,7 +18,7 @@ from typing import Final
 
 import nexus
 from nexus.ledger import maintenance
-from nexus.testing.scripted_server import model_server
+from nexus.testing.model_server import model_server
 from torture import server_checks as checks
 from torture.figures import Figures, Progress, require
 from torture.postgres_server import PostgresServer

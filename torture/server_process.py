@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from nexus.server.client import Client
-from nexus.testing.scripted_server import ModelRequest, Response, reply
+from nexus.testing.model_server import ModelRequest, Response, reply
 from nexus.types.message import ToolCall
 from torture import broken
 from torture.figures import require

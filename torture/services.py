@@ -29,8 +29,8 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import open_client
 from nexus.services import Run, RunClient, Topics
 from nexus.services.persistence import owner_session
-from nexus.services.processes import serve
-from nexus.testing.scripted_server import ModelRequest, Response, model_server, reply
+from nexus.services.serve import serve
+from nexus.testing.model_server import ModelRequest, Response, model_server, reply
 from torture.figures import Figures, Progress, require
 from torture.nats_server import NatsServer
 from torture.postgres_server import PostgresServer

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.testing.scripted_server import ModelRequest, ModelServer, Response, fail, model_server, overflow, reply
+from nexus.testing.model_server import ModelRequest, ModelServer, Response, fail, model_server, overflow, reply
 from nexus.types.message import ToolCall
 from torture.year_script import ASKING, Fact, Year
 

@@ -15,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 import nexus
 from adapters.langchain_adapter import NexusMiddleware
-from nexus.testing.scripted_server import model_server
+from nexus.testing.model_server import model_server
 from support.agent_model import BUDGET, AgentModel, run_figures, said, words
 
 TURNS = 20

@@ -12,7 +12,7 @@ from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, Session
 
 import nexus
 from adapters.openai_agents_adapter import NexusSession
-from nexus.testing.scripted_server import model_server
+from nexus.testing.model_server import model_server
 from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
 TURNS = 20

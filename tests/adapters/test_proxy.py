@@ -18,7 +18,7 @@ import uvicorn
 
 import nexus
 from adapters.proxy_adapter import CONVERSATION, proxy
-from nexus.testing.scripted_server import ModelServer, fail, model_server
+from nexus.testing.model_server import ModelServer, fail, model_server
 from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
 TURNS = 20

@@ -14,7 +14,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 import nexus
 from adapters.pydantic_ai_adapter import NexusContext, neutral, singles
-from nexus.testing.scripted_server import model_server
+from nexus.testing.model_server import model_server
 from support.agent_model import BUDGET, AgentModel, run_figures, words
 
 TURNS = 20

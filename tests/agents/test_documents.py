@@ -11,7 +11,7 @@ from nexus.agents import Agent, Limits
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.models import Models, open_client
-from nexus.testing.scripted_server import fail, model_server, overflow, reply
+from nexus.testing.model_server import fail, model_server, overflow, reply
 from nexus.types.request import AgentResult
 from nexus.types.stream_events import StreamEvent, StreamStart, ToolStatus
 from support.scripted_agent import check_laws

@@ -15,7 +15,7 @@ from models.calls import FORMATS, client_of
 from nexus import ToolCall
 from nexus.agents import Agent
 from nexus.models import Models
-from nexus.testing.scripted_server import ModelRequest, Response, model_server, overflow, reply
+from nexus.testing.model_server import ModelRequest, Response, model_server, overflow, reply
 from nexus.text.as_received import ReceivedFormat
 from support.long_conversation import WORDS, WatchedClient, check_stored, converse, question
 from support.recount import Recounter

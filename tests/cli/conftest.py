@@ -12,7 +12,7 @@ import pytest
 from cli.chatting import MODEL, PROMPT, Start
 from cli.running import Ran, run, write_json
 from cli.terminal import Terminal
-from nexus.testing.scripted_server import ModelServer, model_server, reply
+from nexus.testing.model_server import ModelServer, model_server, reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Nexus: TypeAlias = Callable[..., Ran]

@@ -26,7 +26,7 @@ from nexus.cli.chat_command import is_command
 from nexus.cli.chat_files import image_paths
 from nexus.cli.chat_screen import TerminalScreen, split_blocks
 from nexus.models.local import has_weights
-from nexus.testing.scripted_server import ModelServer, break_stream, fail, hang, reply
+from nexus.testing.model_server import ModelServer, break_stream, fail, hang, reply
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Token, ToolStatus
 

@@ -17,7 +17,7 @@ from nexus.cli.chat_files import file_mentions, missing_mentions, path_to_comple
 from nexus.cli.chat_resume import ANSWER_LINES, describe_age
 from nexus.cli.chat_terminal import WrappedStream
 from nexus.ledger.lease import session_lease
-from nexus.testing.scripted_server import ModelServer, reply
+from nexus.testing.model_server import ModelServer, reply
 
 OLD_MODEL = "gpt-3.5-turbo"
 """A model of the table that reads no images and has a small window."""

@@ -10,7 +10,7 @@ import pytest
 from cli.chatting import PROMPT, Start, turns
 from cli.terminal import plain, wait_until
 from nexus.cli.chat_paste import Pastes
-from nexus.testing.scripted_server import ModelServer, hang, reply
+from nexus.testing.model_server import ModelServer, hang, reply
 from nexus.types.message import ToolCall
 
 LINES = [f"line {number} of the log" for number in range(400)]

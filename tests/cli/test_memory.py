@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.running import TRACEBACK, run
-from nexus.testing.scripted_server import fail, model_server, reply
+from nexus.testing.model_server import fail, model_server, reply
 
 
 def test_show_lists_facts_with_the_numbers_that_forget_takes(example: Path) -> None:

@@ -14,7 +14,7 @@ from PIL import Image as PillowImage
 
 import nexus
 from cli.running import Ran, environment, program
-from nexus.testing.scripted_server import ModelServer, Step, break_stream, fail, model_server, reply
+from nexus.testing.model_server import ModelServer, Step, break_stream, fail, model_server, reply
 from nexus.types.message import ToolCall
 
 MODEL = "gpt-4o"

@@ -17,7 +17,7 @@ import nexus
 from cli.running import Ran, program, run
 from cli.terminal import Terminal, wait_until
 from nexus.cli.chat_agent import ChatAgent, new_event
-from nexus.testing.scripted_server import ModelServer, Step, hang, model_server, reply
+from nexus.testing.model_server import ModelServer, Step, hang, model_server, reply
 
 MODEL = "gpt-4o"
 NOTES = (

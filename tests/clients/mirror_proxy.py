@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import nexus
+from nexus.testing.model_server import ModelServer
 from nexus.testing.scripted_replies import Format
-from nexus.testing.scripted_server import ModelServer
 from support.client_requests import ClientRequest, Outcome, assemble, recorded_session
 from support.mirrored_body import fitted_body, format_of
 

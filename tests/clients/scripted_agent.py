@@ -6,7 +6,7 @@ import json
 import re
 
 from clients.programs import Client
-from nexus.testing.scripted_server import ModelRequest, Response, reply
+from nexus.testing.model_server import ModelRequest, Response, reply
 from nexus.types.message import ToolCall
 from support.mirrored_body import LIST_KEYS
 

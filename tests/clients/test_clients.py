@@ -17,7 +17,7 @@ from clients.installation import is_installed
 from clients.mirror_proxy import mirror_proxy
 from clients.programs import CLIENTS, Client, Home, environment_of
 from clients.scripted_agent import NOTES, TURNS, ScriptedAgent, note_text, prompt
-from nexus.testing.scripted_server import model_server
+from nexus.testing.model_server import model_server
 from support.client_requests import LARGE, Outcome, budget_faults, faults, fixed_tokens
 
 SHORT_CHARS, LONG_CHARS = 1_500, 12_000

@@ -10,7 +10,7 @@ import pytest
 from compaction.conversations import PORTS, rows
 from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compaction.summarizer import MOST_PARTS, TRIES, FallbackSummarizer
-from nexus.testing.scripted_server import disconnect, fail, model_server, reply, respond
+from nexus.testing.model_server import disconnect, fail, model_server, reply, respond
 from nexus.tokens.counter import get_counter
 from nexus.types.message import assistant, user
 

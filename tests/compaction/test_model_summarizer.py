@@ -22,7 +22,7 @@ from nexus.compaction.prompt import build_summarize_prompt
 from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
 from nexus.errors import BadSetting, ModelCallFailed, NoCredential, SummarizerFailed
 from nexus.models import ModelReply
-from nexus.testing.scripted_server import (
+from nexus.testing.model_server import (
     ModelServer,
     disconnect,
     fail,

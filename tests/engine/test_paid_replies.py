@@ -33,7 +33,7 @@ from nexus.ledger import unrecorded
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
 from nexus.models import Models, open_client
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from nexus.types.ledger_entries import Commit
 from support.paid_replies import CAUSES, PAID, refusing
 

@@ -14,7 +14,7 @@ from nexus.errors import BadReply, ToolCallFailed
 from nexus.providers.errors import classify
 from nexus.providers.signatures import NO_SIGNATURE
 from nexus.providers.streams import StreamReader
-from nexus.testing.scripted_server import Response, Step, model_server
+from nexus.testing.model_server import Response, Step, model_server
 from nexus.text.as_received import ReceivedFormat
 from nexus.tools import ToolRegistry
 from nexus.types.stream_events import Token

@@ -21,8 +21,8 @@ from nexus.ledger.store import LedgerStore
 from nexus.models import open_client
 from nexus.services import ContextBuilder, LLMService, OrchestratorService, Run, RunClient
 from nexus.services.configuration import ConfigService
-from nexus.services.processes import serve
-from nexus.testing.scripted_server import ModelServer, model_server, reply
+from nexus.services.serve import serve
+from nexus.testing.model_server import ModelServer, model_server, reply
 from nexus.workspace.user_profiles import UserProfiles, old_file
 from server.running import running
 

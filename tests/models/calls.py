@@ -8,7 +8,7 @@ from typing import Any
 
 import nexus
 from nexus.models import EndpointClient, ModelReply, RetryPolicy, StreamItem, Timeouts, open_client
-from nexus.testing.scripted_server import ModelServer
+from nexus.testing.model_server import ModelServer
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.stream_events import Reasoning, Retry, Token
 

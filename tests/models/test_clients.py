@@ -15,7 +15,7 @@ from models.calls import FORMATS, LOOK, Sleeps, call, client_of, context, failed
 from nexus.errors import ModelCallFailed
 from nexus.models import EndpointClient, ModelReply, RetryPolicy, Timeouts
 from nexus.providers.prompt_cache import cost_of_reply
-from nexus.testing.scripted_server import (
+from nexus.testing.model_server import (
     ModelServer,
     Step,
     StreamFault,

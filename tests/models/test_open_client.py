@@ -14,7 +14,7 @@ from models.calls import FORMATS, call, context, reply_of
 from nexus.errors import BadSetting, NoCredential, PackageMissing
 from nexus.models import Models, RetryPolicy, open_client
 from nexus.models import open as opening
-from nexus.testing.scripted_server import ModelServer, fail, model_server, reply
+from nexus.testing.model_server import ModelServer, fail, model_server, reply
 from nexus.text.as_received import ReceivedFormat
 
 VARIABLES = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from models.calls import FORMATS, Sleeps, call, client_of, context, failed_call, reply_of
 from nexus.errors import BadSetting
 from nexus.models import RetryPolicy, Timeouts, open_client
-from nexus.testing.scripted_server import fail, model_server, reply, respond
+from nexus.testing.model_server import fail, model_server, reply, respond
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.stream_events import Retry
 

@@ -25,7 +25,7 @@ from nexus.server.client import Client
 from nexus.server.http import open_socket, serve_http, url_of
 from nexus.server.security import Tokens
 from nexus.server.tenants import ServeOptions, Tenants
-from nexus.testing.scripted_server import ModelServer, Step, model_server, reply
+from nexus.testing.model_server import ModelServer, Step, model_server, reply
 
 TOKEN = "token-of-the-local-tenant"
 MODEL = "gpt-4o"

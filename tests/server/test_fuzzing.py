@@ -40,7 +40,7 @@ from nexus.server.openrpc import openrpc, schemas
 from nexus.server.service import Service
 from nexus.server.stdio import StdioServer
 from nexus.server.tenants import ServeOptions, Tenants
-from nexus.testing.scripted_server import ModelRequest, Response, fail, model_server, reply
+from nexus.testing.model_server import ModelRequest, Response, fail, model_server, reply
 from nexus.types.message import ToolCall
 from server.rpc_requests import CONTEXT, MARK, NAMES, RARELY, Message, mostly, scripts
 from server.running import MODEL, TOKEN, Running, running

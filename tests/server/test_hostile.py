@@ -17,7 +17,7 @@ from nexus.errors import BadSetting, ServerCallFailed
 from nexus.server.app import HttpLimits
 from nexus.server.http import open_socket
 from nexus.server.security import AllowedSites, RateLimit, make_token_file, read_tokens
-from nexus.testing.scripted_server import reply
+from nexus.testing.model_server import reply
 from server.running import TOKEN, Running, running
 
 OTHER = "token-of-another-tenant"

@@ -22,7 +22,7 @@ from nexus.server.agents import StoredAgents
 from nexus.server.client import AgentClient, Client
 from nexus.server.forms import NoParams, SendResult
 from nexus.server.methods import METHODS
-from nexus.testing.scripted_server import ModelRequest, Response, fail, hang, reply
+from nexus.testing.model_server import ModelRequest, Response, fail, hang, reply
 from server.running import MODEL, TOKEN, Running, running
 
 OTHER = "token-of-another-tenant"

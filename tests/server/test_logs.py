@@ -14,7 +14,7 @@ import pytest
 from cli.running import run
 from nexus.errors import ServerCallFailed
 from nexus.server.forms import NoParams
-from nexus.testing.scripted_server import fail, model_server, reply
+from nexus.testing.model_server import fail, model_server, reply
 from server.running import Process, process
 
 WORDS = "heliotrope"

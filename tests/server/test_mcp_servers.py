@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from nexus.types.message import ToolCall
 from server.running import TOKEN
 from server.test_restart import served

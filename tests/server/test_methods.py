@@ -16,7 +16,7 @@ from nexus.errors import ServerCallFailed
 from nexus.server import contexts, forms
 from nexus.server.client import Client
 from nexus.server.methods import METHODS
-from nexus.testing.scripted_server import Response, fail, hang, reply
+from nexus.testing.model_server import Response, fail, hang, reply
 from nexus.types.message import ToolCall
 from server.running import Running, running
 

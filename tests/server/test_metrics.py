@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nexus.errors import ServerCallFailed
 from nexus.server.usage import MAX_MODELS, OTHER, ModelCounts
-from nexus.testing.scripted_server import fail, reply
+from nexus.testing.model_server import fail, reply
 from nexus.types.request import TokenUsage
 from server.running import TOKEN, Running, process, running
 

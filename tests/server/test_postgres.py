@@ -10,7 +10,7 @@ import pytest
 
 from nexus.errors import ServerCallFailed
 from nexus.server.agents import StoredAgents
-from nexus.testing.scripted_server import reply
+from nexus.testing.model_server import reply
 from server.running import TOKEN, running
 
 if TYPE_CHECKING:

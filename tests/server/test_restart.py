@@ -29,7 +29,7 @@ from nexus.server.forms import CreateAgent, Send
 from nexus.server.methods import METHODS, Call
 from nexus.server.security import make_token_file, read_tokens
 from nexus.server.tenants import ServeOptions, Tenants
-from nexus.testing.scripted_server import ModelRequest, ModelServer, Response, hang, model_server, reply
+from nexus.testing.model_server import ModelRequest, ModelServer, Response, hang, model_server, reply
 from server.running import TOKEN, running
 
 

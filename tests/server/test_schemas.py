@@ -17,7 +17,7 @@ from contracts.modules import ROOT
 from nexus.server import client, forms
 from nexus.server.methods import METHODS
 from nexus.server.openrpc import openrpc, schemas
-from nexus.testing.scripted_server import reply
+from nexus.testing.model_server import reply
 from server.running import TOKEN, running
 
 sys.path.insert(0, str(ROOT / "scripts"))

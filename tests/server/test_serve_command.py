@@ -15,7 +15,7 @@ import pytest
 
 from cli.running import run
 from nexus.cli.chat_agent import has_local_model
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from server.running import process
 
 MODEL = ("--base-url", "http://127.0.0.1:9/v1", "--model", "gpt-4o")

@@ -10,7 +10,7 @@ from benchmarks.server_streams import Reader, Readers, open_readers, read_on
 
 from nexus.server.app import HttpLimits
 from nexus.server.client import Client
-from nexus.testing.scripted_server import reply
+from nexus.testing.model_server import reply
 from server.running import TOKEN, Running, running
 
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from nexus.broker import SessionEvent
 from nexus.server.client import AgentClient, ServerEvent
 from nexus.server.streams import EventBuffer, StreamItem, sse
-from nexus.testing.scripted_server import reply
+from nexus.testing.model_server import reply
 from nexus.types.stream_events import Token
 from server.running import TOKEN, running
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from nexus.testing.scripted_server import fail, model_server, reply
+from nexus.testing.model_server import fail, model_server, reply
 from nexus.types.message import ToolCall
 from server.test_restart import environment, served
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nexus.errors import ServerCallFailed
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from server.running import process
 
 

@@ -15,7 +15,7 @@ from nexus.bus import Message, open_bus
 from nexus.services import Run, RunClient, Topics
 from nexus.services.messages import request_again
 from nexus.services.orchestrator import RunState
-from nexus.testing.scripted_server import ModelServer
+from nexus.testing.model_server import ModelServer
 from support.nats_server import NatsServer
 
 ANSWER = "Good morning."

@@ -16,7 +16,7 @@ from nexus.engine.async_engine import AsyncEngine
 from nexus.models import RetryPolicy, open_client
 from nexus.services import ContextBuilder, LLMService, OrchestratorService, RunClient, Topics
 from nexus.services.bus_models import BusAssembly, BusModels
-from nexus.testing.scripted_server import ModelServer, Step, model_server
+from nexus.testing.model_server import ModelServer, Step, model_server
 
 MODEL = "gpt-4o"
 

@@ -18,9 +18,9 @@ from nexus.models import open_client
 from nexus.services import ConfigService, Run, RunClient, RunMetadata, Topics
 from nexus.services.bus_models import BusAssembly
 from nexus.services.context.mood import Mood
-from nexus.services.processes import serve
+from nexus.services.serve import serve
 from nexus.services.tagged import constraints_block
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from nexus.tools import ToolRegistry
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import MessageRef

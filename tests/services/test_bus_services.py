@@ -16,7 +16,7 @@ from nexus.services import ContextBuilder, LLMService, NexusBus, Run, RunMetadat
 from nexus.services import bus_models as remote
 from nexus.services.bus_models import BusModels
 from nexus.services.messages import request_again
-from nexus.testing.scripted_server import fail, overflow, reply
+from nexus.testing.model_server import fail, overflow, reply
 from nexus.tools import ToolRegistry
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Retry, Token

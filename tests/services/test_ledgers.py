@@ -19,8 +19,8 @@ from nexus.errors import BusRequestFailed, NotAllowed
 from nexus.models import open_client
 from nexus.services import Run, RunClient
 from nexus.services.orchestrator import Command
-from nexus.services.processes import serve
-from nexus.testing.scripted_server import ModelServer, model_server, reply
+from nexus.services.serve import serve
+from nexus.testing.model_server import ModelServer, model_server, reply
 from support.nats_server import NatsServer, require_nats_server
 
 

@@ -15,7 +15,7 @@ from nexus.services.configuration import ConfigService
 from nexus.services.context import ContextBuilder, Dialogue
 from nexus.services.context.mood import MOODS, ModelMoodDetector, Mood, RuleMoodDetector
 from nexus.services.tagged import parse_mood
-from nexus.testing.scripted_server import Step, fail, hang, model_server, reply
+from nexus.testing.model_server import Step, fail, hang, model_server, reply
 from nexus.tools import ToolRegistry
 from services.dialogues import NOW, SEARCH, opened, sent
 from services.tagged.making import HOSTILE

@@ -15,7 +15,7 @@ from nexus.errors import BusRequestFailed, LedgerUnavailable
 from nexus.services import Run, RunClient, RunMetadata, Topics
 from nexus.services.context.builder import ContextBuilder
 from nexus.services.orchestrator import CANCEL_S, RunState
-from nexus.testing.scripted_server import fail, reply
+from nexus.testing.model_server import fail, reply
 from nexus.types.message import ToolCall
 from nexus.types.stream_events import Token
 from services.running import run, services

@@ -24,8 +24,8 @@ from nexus.server.http import open_socket, serve_http, url_of
 from nexus.server.security import Tokens
 from nexus.server.tenants import ServeOptions, Tenants
 from nexus.services import Run, RunClient
-from nexus.services.processes import serve
-from nexus.testing.scripted_server import model_server, reply
+from nexus.services.serve import serve
+from nexus.testing.model_server import model_server, reply
 from support.paid_replies import CAUSES, PAID, refusing
 
 Ask: TypeAlias = Callable[[], Awaitable[str]]

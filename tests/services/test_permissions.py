@@ -14,8 +14,8 @@ from nexus.errors import BusError
 from nexus.models import open_client
 from nexus.services import ConfigService, Run, RunClient, Topics
 from nexus.services.orchestrator import RunState
-from nexus.services.processes import serve
-from nexus.testing.scripted_server import model_server, reply
+from nexus.services.serve import serve
+from nexus.testing.model_server import model_server, reply
 from services.running import run
 from support.nats_server import NatsServer, require_nats_server
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from services.process_load import ANSWER, Processes, check_ledger, play
 from support.nats_server import NatsServer, require_nats_server
 

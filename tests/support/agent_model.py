@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 import nexus
-from nexus.testing.scripted_server import ModelRequest, Response, reply
+from nexus.testing.model_server import ModelRequest, Response, reply
 from support.validity import CHECKS, Recounter
 
 BUDGET = 4_000

@@ -124,7 +124,7 @@ async def server(nx: AsyncEngine) -> AsyncGenerator[Ask]:
 async def services(nx: AsyncEngine) -> AsyncGenerator[Ask]:
     from nexus.bus import MemoryBus
     from nexus.services import Run, RunClient
-    from nexus.services.processes import serve
+    from nexus.services.serve import serve
 
     bus = MemoryBus()
     async with serve(bus, nx, Model()):

@@ -18,8 +18,7 @@ from google.genai import errors as gemini_errors
 
 import nexus
 from nexus.testing import FixedClock, WordCounter
-from nexus.testing.scripted_replies import Format
-from nexus.testing.scripted_server import (
+from nexus.testing.model_server import (
     ModelServer,
     StreamFault,
     break_stream,
@@ -29,6 +28,7 @@ from nexus.testing.scripted_server import (
     overflow,
     reply,
 )
+from nexus.testing.scripted_replies import Format
 
 PROMPT: Any = [{"role": "user", "content": "hello there"}]
 CALL = nexus.ToolCall("call_1", "look", '{"path": "a"}')

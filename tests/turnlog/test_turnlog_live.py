@@ -22,7 +22,7 @@ import nexus
 from nexus.agents import Agent
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import UnreadableFile
-from nexus.testing.scripted_server import ModelServer, hang, model_server, reply
+from nexus.testing.model_server import ModelServer, hang, model_server, reply
 from nexus.turnlog.entries import SUMMARY
 from nexus.turnlog.live import TurnLog
 from nexus.turnlog.reader import read, violations

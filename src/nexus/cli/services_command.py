@@ -25,7 +25,7 @@ from nexus.render.console import printable, printable_lines
 from nexus.services.client import RunClient
 from nexus.services.messages import Run, RunMetadata
 from nexus.services.orchestrator import MAX_ITERATIONS, RunState
-from nexus.services.processes import GRACE_S, parse_services, serve
+from nexus.services.serve import GRACE_S, parse_services, serve
 from nexus.types.stream_events import Retry, StreamEvent, StreamStart, Token, ToolStatus
 from nexus.workspace.times import parse_zone
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nexus.services.messages import Run, RunMetadata
     from nexus.services.orchestrator import OrchestratorService
     from nexus.services.persistence import PersistenceService, owner_session
-    from nexus.services.processes import serve
     from nexus.services.tagged import (
         Ai,
         Human,
@@ -57,7 +56,6 @@ __all__ = [
     "owner_session",
     "parse_memory",
     "parse_moment",
-    "serve",
 ]
 
 if not TYPE_CHECKING:  # type checkers then report names that do not exist; the services need the agents and asyncio
@@ -73,7 +71,6 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist; the 
             "nexus.services.messages": "Run RunMetadata",
             "nexus.services.orchestrator": "OrchestratorService",
             "nexus.services.persistence": "PersistenceService owner_session",
-            "nexus.services.processes": "serve",
             "nexus.services.tagged": "Ai Human ToolUse constraints_block memory_block mood_block parse_memory parse_moment",
             "nexus.services.topics": "Topics",
             "nexus.tools": "ToolRegistry",

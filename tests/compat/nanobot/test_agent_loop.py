@@ -19,7 +19,7 @@ from nexus.compat.nanobot.providers.base import LLMProvider
 from nexus.compat.nanobot.session.manager import SessionManager
 from nexus.errors import BadReply
 from nexus.models import Models, open_client
-from nexus.testing.scripted_server import ModelServer, fail, hang, model_server, reply
+from nexus.testing.model_server import ModelServer, fail, hang, model_server, reply
 from nexus.tools import ToolRegistry
 
 CALL = nexus.ToolCall("call_123", "list_dir", '{"path": "."}')

@@ -32,7 +32,7 @@ from nexus.compat.nexus3.rpc.session import Session
 from nexus.compat.nexus3.session import LogConfig, SessionLogger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import open_client
-from nexus.testing.scripted_server import model_server, reply
+from nexus.testing.model_server import model_server, reply
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config
 from nexus.workspace.environment.machine import this_system

@@ -18,8 +18,8 @@ import nexus
 from nexus.engine import Engine
 from nexus.errors import MODEL_CALL_KINDS, LedgerBusy, ModelCallFailed, NoCredential
 from nexus.providers.errors.failures import RETRYABLE, FailureKind
+from nexus.testing.model_server import ModelServer, Step, disconnect, fail, hang, model_server, overflow, respond
 from nexus.testing.scripted_replies import error_event
-from nexus.testing.scripted_server import ModelServer, Step, disconnect, fail, hang, model_server, overflow, respond
 
 STEPS: list[tuple[Step, FailureKind, int]] = [
     (fail(429, "slow down"), "rate_limit", 429),

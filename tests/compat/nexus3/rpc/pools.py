@@ -12,7 +12,7 @@ from nexus.compat.nexus3.context import PromptLoader
 from nexus.compat.nexus3.context.prompt_loader import FilePromptSource
 from nexus.compat.nexus3.rpc.pool import AgentPool, SharedComponents
 from nexus.models import RetryPolicy, open_client
-from nexus.testing.scripted_server import ModelServer, Step, model_server, reply
+from nexus.testing.model_server import ModelServer, Step, model_server, reply
 from nexus.types.config import Config
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from nexus.compat.nexus3.context import ContextManager
 from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
 from nexus.compat.nexus3.rpc.pool import AgentPool
 from nexus.errors import AgentError, BadSetting
-from nexus.testing.scripted_server import fail, hang, reply
+from nexus.testing.model_server import fail, hang, reply
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from compat.nexus3.rpc.pools import add, components, requests, run, script, sent
 from compat.nexus3.talks import texts
 from nexus.compat.nexus3.rpc.pool import Agent, AgentConfig, AgentPool
 from nexus.errors import AgentError, BadSetting, ModelCallFailed, NotAllowed
-from nexus.testing.scripted_server import hang, reply
+from nexus.testing.model_server import hang, reply
 
 
 @pytest.fixture(autouse=True)

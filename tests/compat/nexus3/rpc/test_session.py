@@ -19,7 +19,7 @@ from nexus.compat.nexus3.session import LogConfig, SessionLogger
 from nexus.errors import BadSetting, BudgetTooSmall, ModelCallFailed
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.models import RetryPolicy, open_client
-from nexus.testing.scripted_server import break_stream, fail, hang, reply
+from nexus.testing.model_server import break_stream, fail, hang, reply
 from nexus.tools import ToolRegistry
 
 SMALL = ContextConfig(max_tokens=1_400, reserve_tokens=200)
