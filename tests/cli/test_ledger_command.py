@@ -343,7 +343,7 @@ def test_waiting_reply_is_counted_until_it_is_recorded(empty: Path, monkeypatch:
 
     with model_server(reply("A paid reply.")) as server, monkeypatch.context() as patch:
         model = ("--base-url", server.openai_url, "-m", "gpt-4o")
-        patch.setattr("nexus.engine.engine.commit_patiently", refuse)
+        patch.setattr("nexus.engine.recorder.commit_patiently", refuse)
         failed = run("run", "A question?", *model, folder=empty)
     file = empty / ".nexus" / "ledger.db.unrecorded"
     assert failed.code == 5

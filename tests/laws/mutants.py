@@ -165,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "images of the newest turns become notes",
-        "nexus.assembly.fit.token_sums:image_notes_until", "index = window.turns[-turns]", "index = window.turns[-1]", ("old images",),
+        "nexus.assembly.fit.token_sums:image_notes_until", "index = window.indexes.turns[-turns]", "index = window.indexes.turns[-1]", ("old images",),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 6,), 2),
     ),
     Mutant(
@@ -195,7 +195,7 @@ MUTANTS = (
     ),
     Mutant(
         "an excerpt is forgotten when a window is made anew",
-        "nexus.assembly.fit.view:_pins", "places, limit = excerpt_refs(cut, mark)", "places, limit = (), 0",
+        "nexus.assembly.fit.view:_pins", "refs, limit = excerpt_refs(cut, mark)", "refs, limit = (), 0",
         ("excerpts", "same bytes", "kept window"),
         Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 6, Step("compact"), ASK, ASK)),
     ),

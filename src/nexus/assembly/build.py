@@ -228,10 +228,10 @@ def _with_limited_images(history: History, result: FitResult) -> History:
         return history
     key = images.edge_px, images.notes
     # A later call with the same changes extends these fragments.
-    fragments = window.limited_fragments.get(key)
+    fragments = window.caches.limited_fragments.get(key)
     if fragments is None:
         fragments = {}
-        window.limited_fragments = {key: fragments}
+        window.caches.limited_fragments = {key: fragments}
     opening = tuple(images.applied_to(history.opening, 0))
     shared = images.applied_to(window.messages[: history.end], len(opening))
     return replace(history, opening=opening, shared=shared, fragments=fragments)

@@ -1,7 +1,7 @@
 """The stored manifest: the manifest of a call with everything that replay needs besides the history.
 
 The history is in the ledger. The rest is stored once, by its SHA-256: the blocks of the system prompt, the offered and
-the denied tools, and the model's facts with its settings. A manifest names the hashes, so what stays the same from call
+the denied tools, and the model's limits and prices with its settings. A manifest names the hashes, so what stays the same from call
 to call takes no space.
 """
 
@@ -29,7 +29,7 @@ NoteState: TypeAlias = Literal["placed", "seen", "left out"]
 
 
 class StoredSettings(Struct, frozen=True):
-    """The model's facts at the time of the call, and the settings that were sent."""
+    """The model's limits and prices at the time of the call, and the settings that were sent."""
 
     model: Model
     config: dict[str, Any] | None

@@ -48,7 +48,7 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitR
         causes.extend(_cut_causes(before, now, window))
     elif not same_pins(before, now):
         causes.append("the pinned messages among those left out changed")
-    elif not window.has_hash(before.head, before.head_hash):
+    elif not window.path.has_hash(before.head, before.head_hash):
         causes.append("the history is another one")
     elif before.recorded_at - before.head - 1 != sum(seq > before.head for seq in before.event_seqs):
         causes.append("other turns were recorded between the last call's context and its reply")
@@ -68,8 +68,8 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitR
 def rewritten_place(before: StoredManifest, window: Window) -> MessageRef | None:
     """Return the first message of the last call that the window's format shows differently now; None if there is none."""
     own_seqs = {*before.event_seqs, before.recorded_at}
-    places = window.rules.path_format.rewritten_since(before.head, before.starts_turn)
-    return next((place for place in places if place.seq <= before.head or place.seq in own_seqs), None)
+    refs = window.rules.path_format.rewritten_since(before.head, before.starts_turn)
+    return next((ref for ref in refs if ref.seq <= before.head or ref.seq in own_seqs), None)
 
 
 def image_change(before: Manifest, result: FitResult) -> int | None:
@@ -211,7 +211,7 @@ def previously_visible(before: StoredManifest, window: Window, mark: Entry | Non
         pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
         first=(window.first.seq, window.first.ord),
     )
-    if _moved(before, now) or not window.has_hash(before.head, before.head_hash):
+    if _moved(before, now) or not window.path.has_hash(before.head, before.head_hash):
         return None
     messages = [*window.opening.messages, *window.messages]
     interrupted = before.recorded_at != before.head + 1 or (before.synthetic_results and not before.answered)
@@ -351,7 +351,7 @@ def _first_difference(before: StoredManifest, now: Manifest, costs: PrefixCosts)
         return _Difference(_BEGINNING, fixed)
     if costs.earlier_messages is not None:
         index = common_prefix_length(costs.earlier_messages, window)
-    elif _moved(before, now) or not window.has_hash(before.head, before.head_hash):
+    elif _moved(before, now) or not window.path.has_hash(before.head, before.head_hash):
         return _Difference(_BEGINNING, fixed)
     else:
         index = _until(window, before.head)
@@ -405,4 +405,4 @@ def _moved(before: Manifest, now: Manifest) -> bool:
 def _until(window: Window, head: int) -> int:
     """Return the number of messages for entries up to `head`, opening included."""
     rows = bisect_right(window.rows, head, key=lambda row: row.ref.seq)
-    return len(window.opening.messages) + bisect_left(window.shown_by, rows)
+    return len(window.opening.messages) + bisect_left(window.indexes.shown_by, rows)

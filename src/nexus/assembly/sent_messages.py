@@ -59,7 +59,7 @@ def _is_same(message: Message, stored: Message, *, own_formats: Collection[str],
 def is_supplied(window: Window, index: int) -> bool:
     """Return True if a visible message is synthetic: a missing result, or a leading user message."""
     message = window.messages[index]
-    stored = window.rows[window.shown_by[index]].message
+    stored = window.rows[window.indexes.shown_by[index]].message
     if message.role == "tool":
         return is_synthetic_result(message) and not any(map(is_missing_result, stored.results()))
     return message.role == "user" and stored.role == "assistant"
@@ -88,7 +88,7 @@ def _opening(window: Window, messages: Sequence[Message], is_same: _Comparison) 
 
 
 def _visible(window: Window, index: int, message: Message, is_same: _Comparison) -> SentMessage:
-    row = window.rows[window.shown_by[index]]
+    row = window.rows[window.indexes.shown_by[index]]
     if is_supplied(window, index):
         return SentMessage(message, None, "synthetic")
     if is_same(message, row.message):

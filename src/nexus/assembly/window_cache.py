@@ -187,8 +187,8 @@ class WindowCache:
         starts_turn: bool = False,
     ) -> CachedWindow:
         """Return a window read from the ledger. It continues the path format of the previous window."""
-        marks: Sequence[Entry] = store.checkpoints(thread, replaced=False)
-        live = replay.live_checkpoints(marks)
+        checkpoints: Sequence[Entry] = store.checkpoints(thread, replaced=False)
+        live = replay.live_checkpoints(checkpoints)
         reading = LedgerView(partial(store.entries, thread), store.head(thread), live)
         filled = view.message_format.fill_window(
             reading,
@@ -204,7 +204,7 @@ class WindowCache:
             live.checkpoint,
             filled.first_user_message,
             live,
-            marks[0].seq if marks else 0,
+            checkpoints[0].seq if checkpoints else 0,
             previous_turns=filled.previous_turns,
         )
 

@@ -283,7 +283,7 @@ def _notes(simulation: Simulation) -> Iterator[str]:
                 f"{result.policy}: a break rewrites {breaks.rewritten:,} tokens{price}, drops {breaks.dropped:,} "
                 f"and pays for itself {payback}; one in {totals.calls / breaks.count:.1f} calls"
             )
-    points = simulation.marks
+    points = simulation.cut_points
     if points is not None and points.boundary:
         yield (
             f"Cheapest cuts at {simulation.growth:,} new tokens per call, keeping at least {simulation.least_kept:,} of "
@@ -298,7 +298,7 @@ def _format_usd(amount: Decimal) -> str:
 def _json_value(simulation: Simulation) -> dict[str, Any]:
     """Return the simulation as JSON; dollars are null for models without prices."""
     priced = simulation.rule.priced
-    points = simulation.marks
+    points = simulation.cut_points
     return {
         "session": simulation.session,
         "model": simulation.model.name,

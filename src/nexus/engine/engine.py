@@ -205,8 +205,8 @@ class Engine:
         with suppress(NexusError):  # a policy or a budget that admits no such call is reported by the calls themselves
             preparation = self.preparation
             authorized = preparation.authorize(preparation.prepare(request, moment=False))
-            inputs = preparation.inputs(authorized)
-            ctx = assemble(authorized.request, preparation.profile(authorized.request), inputs)
+            resolved = preparation.profile(authorized.request)
+            ctx = assemble(authorized.request, resolved.profile, preparation.inputs(authorized, resolved))
             for render in (ctx.to_openai, ctx.to_responses, ctx.to_anthropic, ctx.to_gemini):
                 render()
 
@@ -241,8 +241,9 @@ class Engine:
             prepared = self.preparation.prepare(request)
             with self.ledger.store.snapshot():
                 authorized = self.preparation.authorize(prepared)
-                inputs = self.preparation.inputs(authorized)
-            ctx = assemble(authorized.request, self.preparation.profile(authorized.request), inputs)
+                resolved = self.preparation.profile(authorized.request)
+                inputs = self.preparation.inputs(authorized, resolved)
+            ctx = assemble(authorized.request, resolved.profile, inputs)
             budget = ctx.token_budget
             traced.set(
                 {
@@ -363,8 +364,10 @@ class Engine:
             newest = next(iter(self.ledger.store.entries(thread, event.seqs[-1] - 1, event.seqs[-1])), None)
             if newest is None or newest.hash != event.hash:
                 raise HeadMoved(session, event.seqs[-1], self.ledger.store.head(thread)[0])
-            inputs = preparation.inputs(authorized, without_event(self.ledger.store, thread, event.seqs), event)
-        return assemble(authorized.request, preparation.profile(authorized.request), inputs)
+            resolved = preparation.profile(authorized.request)
+            overlay = without_event(self.ledger.store, thread, event.seqs)
+            inputs = preparation.inputs(authorized, resolved, overlay, event)
+        return assemble(authorized.request, resolved.profile, inputs)
 
     def check_tool(self, ctx: AssembledContext, tool: str) -> None:
         """Check that a call of a tool may be run. Raises NotAllowed unless the context offered the tool."""
@@ -424,9 +427,9 @@ class Engine:
         prepared = preparation.prepare(self.request(Event(), session, options), moment=False)
         with self.ledger.store.snapshot():
             authorized = preparation.authorize(prepared)
-            inputs = preparation.inputs(authorized)
-        profile = preparation.profile(authorized.request)
-        return plan_compaction_for(authorized.request, profile, inputs, trigger, share)
+            resolved = preparation.profile(authorized.request)
+            inputs = preparation.inputs(authorized, resolved)
+        return plan_compaction_for(authorized.request, resolved.profile, inputs, trigger, share)
 
     def compact(
         self,

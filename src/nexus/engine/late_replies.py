@@ -37,14 +37,14 @@ TRIES = 3
 PAUSE_S = 0.05
 
 
-def commit_patiently(ledger: Ledger, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
+def commit_patiently(ledger: Ledger, session: str, commit: Commit, metadata: SessionMetadata | None) -> Committed:
     """Store a reply, and try again if the ledger is busy or was not reached: its store has waited for it already.
 
     A try whose outcome is unknown adds nothing the second time: the reply has an idempotency key.
     """
     for attempt in range(1, TRIES + 1):
         try:
-            return ledger.commit(session, commit, facts)
+            return ledger.commit(session, commit, metadata)
         except (LedgerBusy, LedgerUnavailable):
             if attempt == TRIES:
                 raise
@@ -123,7 +123,7 @@ def store_late(ledger: Ledger, session: str, turn: int, base: tuple[int, int], c
     content = [(entry.kind, entry.keys, [sized.message for sized in entry.messages]) for entry in commit.entries]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:8]
     label = f"{session[:200]}{LATE_MARK}{turn}-{digest}"
-    facts = SessionMetadata(
+    metadata = SessionMetadata(
         title=f"late reply to turn {turn}",
         status="archived",
         origin=LATE_REPLY,
@@ -135,7 +135,7 @@ def store_late(ledger: Ledger, session: str, turn: int, base: tuple[int, int], c
         # Its context had messages that came since: it can be replayed nowhere.
         alone = replace(alone, assembly=None, cut=None, blobs=())
     try:
-        return label, ledger.commit(label, alone, facts)
+        return label, ledger.commit(label, alone, metadata)
     except HeadMoved as error:
         if error.code != "session_moved":
             raise

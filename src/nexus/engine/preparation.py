@@ -19,7 +19,7 @@ from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import add_formats, find_format
 from nexus.assembly.inputs import AssemblyInputs, plan_budget
 from nexus.assembly.manifest_store import manifest_of
-from nexus.assembly.profiles.user.registry import Profiles
+from nexus.assembly.profiles.user.registry import Profiles, ResolvedProfile
 from nexus.assembly.record import calibration_factor, calibration_key, provisional_factor
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import StoredEvent
@@ -35,7 +35,6 @@ from nexus.tokens.model import Model, newest_like, resolve, retirement_date
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Environment
 from nexus.types.ledger_entries import StoredCalibration
-from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, checked_request
 from nexus.types.settings import Settings
 from nexus.workspace.credentials.store import Credentials
@@ -170,27 +169,28 @@ class Preparation:
         request = self._limited(request)
         return plan_budget(request, self.resolve(request.settings.model)).available
 
-    def profile(self, request: Request) -> Profile:
-        """Return the profile of a prepared request. Raises NotFound, BadConfig."""
-        return self.profiles.resolve_with_source(request.settings.profile).profile
+    def profile(self, request: Request) -> ResolvedProfile:
+        """Return the profile of a prepared request, with its source. Raises NotFound, BadConfig."""
+        return self.profiles.resolve_with_source(request.settings.profile)
 
     def calibration(self, model: Model, counter: str) -> StoredCalibration | None:
         """Return what the ledger has learned about a model's tokens, counted by this counter."""
         return self.store.calibration(model.provider, calibration_key(model, counter))
 
     def inputs(
-        self, authorized: AuthorizedRequest, overlay: LedgerStore | None = None, event: StoredEvent | None = None
+        self,
+        authorized: AuthorizedRequest,
+        resolved: ResolvedProfile,
+        overlay: LedgerStore | None = None,
+        event: StoredEvent | None = None,
     ) -> AssemblyInputs:
         """Return the inputs of assembly for a request, read in one snapshot of the ledger, or of an overlay of it.
 
-        `event`: the part of the request's event that the ledger has.
+        `resolved`: the request's profile. `event`: the part of the request's event that the ledger has.
         """
         store = overlay or self.store
         request = authorized.request
-        shared = self.workspace_context
         settings = request.settings
-        resolved = self.profiles.resolve_with_source(settings.profile)
-        profile = resolved.profile
         model = self.resolve(settings.model).for_counter(self.counter.name)
         budget = plan_budget(request, model)
         view = build_view(
@@ -200,8 +200,8 @@ class Preparation:
             self.counter,
             settings.strategy,
             settings.max_tool_result_tokens,
-            shared.config.images.keep_turns,
-            message_format=find_format(profile.message_format),
+            self.workspace_context.config.images.keep_turns,
+            message_format=find_format(resolved.profile.message_format),
         )
         sources = self._source_context(request)
         with self.store.snapshot():
@@ -212,21 +212,20 @@ class Preparation:
                 pin_first_message=settings.pin_first_message,
                 images=image_price(model, factor),
                 lookup=lookup_with(request.tools),
-                image_limits=image_limits(model, shared.config.images),
+                image_limits=image_limits(model, self.workspace_context.config.images),
             )
             label = store.resolve(request.session) or ""
             thread = store.thread_of(request.session)
             last = manifest_of(store.last_assembly(thread, view.name)) if thread is not None else None
-            header = partial(history_header, profile, store, thread, last, sources=sources)
+            header = partial(history_header, resolved.profile, store, thread, last, sources=sources)
             starts_turn = event.starts_turn if event is not None else not request.event.results
             cached = self.windows.of(thread, view, header, starts_turn=starts_turn, store=overlay)
-            frozen = frozen_blocks(profile, store, last, cached.mark)
+            frozen = frozen_blocks(resolved.profile, store, last, cached.mark)
         mark = cached.mark.seq if cached.mark else 0
-        environment = self.surveys.of(request.session, thread, mark, sources.at_ms)
         return AssemblyInputs(
             source_context=dataclasses.replace(
                 sources,
-                environment=environment,
+                environment=self.surveys.of(request.session, thread, mark, sources.at_ms),
                 previous_turns=cached.previous_turns,
                 last_blocks=last.blocks if last is not None else (),
             ),

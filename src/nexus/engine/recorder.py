@@ -85,11 +85,11 @@ class Recorder:
     def _commit(self, ctx: AssembledContext, commit: Commit, reply: object) -> Committed:
         """Store a reply. If the ledger cannot store it now, a file and the error contain it."""
         label = ctx.session_label
-        facts = None
+        metadata = None
         store = self._ledger.store
         try:
-            facts = new_session_metadata(ctx, store)
-            return commit_patiently(self._ledger, label, commit, facts)
+            metadata = new_session_metadata(ctx, store)
+            return commit_patiently(self._ledger, label, commit, metadata)
         except (TurnSuperseded, HeadMoved, IdempotencyConflict) as error:
             if commit.turn is None:
                 raise
@@ -101,7 +101,7 @@ class Recorder:
                 raise
             turn = commit.turn.turn if commit.turn is not None else 0
             principal = ctx.provenance.settings.principal
-            waiting = (label, turn, late_base(ctx, commit), commit, facts, principal)
+            waiting = (label, turn, late_base(ctx, commit), commit, metadata, principal)
             error.kept_in = self.unrecorded.add(UnrecordedReply(store.tenant, *waiting))
             raise
 

@@ -339,7 +339,7 @@ class _Recovery:
         stored = failed.provenance.stored_event
         if self.turn is None or stored is None:
             return self.nx.assemble_request(request)
-        return self.nx.assemble_stored(replace(request, event=self.turn.surroundings), stored)
+        return self.nx.assemble_stored(replace(request, event=self.turn.request.event), stored)
 
     def turn_steps(self, fence: int) -> _Steps[Answer]:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed.

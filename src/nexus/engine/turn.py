@@ -111,7 +111,10 @@ class Turn:
 
     @property
     def request(self) -> Request:
-        """The request of the turn's calls: settings, tools, and the turn's event without messages."""
+        """The request of the turn's calls: settings and tools.
+
+        Its event is the turn's without messages: time zone, channel, platform, metadata and hook data.
+        """
         return self._request
 
     @property
@@ -141,11 +144,6 @@ class Turn:
         """True if a call, a result or the end of the turn is still to come."""
         with self.engine.ledger.snapshot():
             return self.engine.ledger.thread_info(self.session).open_turn and self.status not in ("completed", "failed")
-
-    @property
-    def surroundings(self) -> Event:
-        """The turn's event without messages: time zone, channel, platform, metadata and hook data."""
-        return self._request.event
 
     @property
     def replies(self) -> tuple[Message, ...]:
@@ -190,7 +188,7 @@ class Turn:
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the turn's next call with the settings and tools of a request, as do its later calls."""
-        self._request = replace(request, event=self.surroundings, session=self.session)
+        self._request = replace(request, event=self._request.event, session=self.session)
         self._ctx = None
         return self.assemble()
 
@@ -401,7 +399,7 @@ class Turn:
             )
         return StoredEvent(
             tuple(row.message for entry in entries for row in entry.rows),
-            tuple(entry.seq for entry in entries),  # marks of failures are between no call and its reply either
+            tuple(entry.seq for entry in entries),  # records of failures are between no call and its reply either
             starts_turn,
             tuple(row.ref for entry in entries for row in entry.rows),
             self.number,

@@ -282,7 +282,7 @@ class BusAssembly:
 def _build_request(turn: Turn, ctx: AssembledContext) -> BuildRequest:
     """Return document 000's request for the first call of a turn, whose context without a builder's answer is `ctx`."""
     user_message = next(message for message in ctx.event if message.role == "user")
-    surroundings = turn.surroundings
+    surroundings = turn.request.event
     request = turn.request.with_arguments({"tools": own_tools(ctx)})
     owner_key = surroundings.chat_id or session_owner(turn.session)
     run = Run(owner_key, user_message.text(), user_message.id, request.settings.user_profile)

@@ -361,8 +361,8 @@ def test_note_takes_no_more_than_its_room_and_knows_every_turn(
     ]
     window = Window.open(DisplayRules(), COUNTER, TruncationLimits(), pins=tuple(old))
     window.show(stored(history, 2), COUNTER)
-    index = [*window.groups, len(window.messages)][at % (len(window.groups) + 1)]
-    end = max(window.row_of[index], 0) if index < len(window.messages) else len(window.rows)
+    index = [*window.indexes.groups, len(window.messages)][at % (len(window.indexes.groups) + 1)]
+    end = max(window.indexes.row_of[index], 0) if index < len(window.messages) else len(window.rows)
     rows = [*(row for pin in old for row in pin.rows), *window.rows[:end]]
     turns = [row.ref for row in rows if row.message.role == "user" and is_user_turn(row.message)]
     reserved = set(turns[::3])

@@ -39,8 +39,8 @@ def test_window_counts_each_message_by_its_parts(
     window.show(rows, COUNTER)
     assert window.rows == rows
     shown = list(enumerate(window.messages))
-    starts = [(index, message) for index, message in shown if index in window.groups]
-    assert window.turns == [
+    starts = [(index, message) for index, message in shown if index in window.indexes.groups]
+    assert window.indexes.turns == [
         index
         for index, message in starts
         if message.role == "user" and message.source != repair.LATE_SOURCE and message.has_content()
@@ -50,8 +50,8 @@ def test_window_counts_each_message_by_its_parts(
     freed = ((index, freed_tokens(message)) for index, message in shown)
     assert window.reductions.image_savings == [(index, tokens) for index, tokens in freed if tokens]
     for index, message in shown:
-        row = window.rows[window.row_of[index]]
-        if window.row_of[index] < 0 or message != row.message or message.id or any(message.calls()):
+        row = window.rows[window.indexes.row_of[index]]
+        if window.indexes.row_of[index] < 0 or message != row.message or message.id or any(message.calls()):
             continue  # changed, or possibly one of several pieces
         optional = window.rules.optional_tokens_of(message, row.size) if row.ref.seq > plain else 0
         assert window.optional_tokens[index] == optional

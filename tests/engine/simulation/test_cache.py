@@ -196,14 +196,14 @@ def test_prompts_over_window_are_counted(nx: nexus.Engine) -> None:
 def test_growth_and_cheapest_cut_points_come_from_session(nx: nexus.Engine) -> None:
     talk(nx, 20)
     found = played(nx, budget=4_000)
-    assert found.marks is not None
+    assert found.cut_points is not None
     assert 100 < found.growth < 300
-    assert found.marks.low < found.marks.high <= 4_000
-    assert found.marks.now
+    assert found.cut_points.low < found.cut_points.high <= 4_000
+    assert found.cut_points.now
     assert found.least_kept == 1_000
     deeper = played(nx, budget=4_000, least_kept=200)
-    assert deeper.marks is not None
-    assert deeper.marks.low < found.marks.low
+    assert deeper.cut_points is not None
+    assert deeper.cut_points.low < found.cut_points.low
 
 
 def test_break_has_price_and_break_even(nx: nexus.Engine) -> None:
@@ -218,7 +218,7 @@ def test_break_has_price_and_break_even(nx: nexus.Engine) -> None:
 def test_empty_session_has_no_calls_and_unknown_one_raises(nx: nexus.Engine) -> None:
     nx.ledger.sessions.create("s")
     found = played(nx)
-    assert (found.calls, found.marks, found.growth) == (0, None, 0)
+    assert (found.calls, found.cut_points, found.growth) == (0, None, 0)
     assert {row.totals.calls for row in found.rows} == {0}
     assert found.relative(found.rows[1]) is None
     with pytest.raises(NoSuchSession):

@@ -148,13 +148,13 @@ def with_content_factor(
 def _measured_history(window: Window) -> MeasuredContent:
     """Return the content of a window's opening and messages. Only messages that were added since are measured."""
     wire = window.rules.wire
-    if window.content is None:
-        window.content = MeasuredContent()
-        window.content.add_messages(window.opening.messages, window.opening.tokens, wire)
-    for index in range(window.content.history_messages, len(window.messages)):
-        window.content.add_messages((window.messages[index],), window.sums[index + 1] - window.sums[index], wire)
-    window.content.history_messages = len(window.messages)
-    return window.content
+    if window.caches.content is None:
+        window.caches.content = MeasuredContent()
+        window.caches.content.add_messages(window.opening.messages, window.opening.tokens, wire)
+    for index in range(window.caches.content.history_messages, len(window.messages)):
+        window.caches.content.add_messages((window.messages[index],), window.sums[index + 1] - window.sums[index], wire)
+    window.caches.content.history_messages = len(window.messages)
+    return window.caches.content
 
 
 def _gather_preamble(

@@ -69,12 +69,12 @@ def plan_compaction(
     the messages, and at most the last three turns. An automatic one keeps as much as the target allows, or the last three
     turns if they take at most half of it, and must free a tenth of the available tokens.
     """
-    if not window.groups:
+    if not window.indexes.groups:
         return None
     manual, opening = aim.trigger == "manual", window.opening
     sums = projected_sums(window, 0, 0, window.head)
     limit = min(max(aim.available // SUMMARY_PART, LEAST_SUMMARY), MOST_SUMMARY)
-    last, recent = window.groups[-1], recent_turns_start(window)
+    last, recent = window.indexes.groups[-1], recent_turns_start(window)
     spent = other_tokens + limit + _pinned_tokens(window, last)
     free = int(aim.share * aim.available) - spent
     room = most = 0
@@ -119,7 +119,7 @@ def plan_compaction(
         after_mark=newest_mark,
         head=window.head,
         head_hash=window.path.head_hash.hex(),
-        messages=(window.row_of[index] if index else 0) + omitted_messages,
+        messages=(window.indexes.row_of[index] if index else 0) + omitted_messages,
         tokens_before=other_tokens + window.tokens,
         kept_tokens=other_tokens + sums[-1] - sums[index] + _pinned_tokens(window, index) + note_tokens,
         summary_tokens=limit,

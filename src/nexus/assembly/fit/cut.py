@@ -338,7 +338,7 @@ class _Cutter:
             clip_tokens,
             plain_until,
             sums,
-            last_group=window.groups[-1] if window.groups else 0,
+            last_group=window.indexes.groups[-1] if window.indexes.groups else 0,
             notice_tokens=self._notice_tokens() + window.rules.path_format.framing_tokens,
             images_until=images_until,
             current_tokens=self.before.current_tokens,
@@ -489,7 +489,7 @@ class _Cutter:
         passed = begin + previous.preceding_messages
         visible_from = visible_start(context.mark)
         pinned = sum(visible_from <= row.ref < first for row in stored_rows)
-        omitted = passed - pinned - (window.row_of[head] if head else len(opening.lead))
+        omitted = passed - pinned - (window.indexes.row_of[head] if head else len(opening.lead))
         tokens = window.sums[index] - window.sums[head] + opening.pinned_tokens + previous.omitted_tokens
         tokens -= sum(pin.tokens(window.rules.wire, window.rules.images) for pin in hidden)
         tokens = max(tokens, 0)
@@ -540,7 +540,7 @@ class _Cutter:
             return 0, window.first
         if index == len(window.messages):
             return len(window.rows), MessageRef(window.head + 1, 0)
-        begin = window.row_of[index]
+        begin = window.indexes.row_of[index]
         return begin, window.rows[begin].ref
 
     def _hidden_pins(self, pins: Iterable[Pinned], first: MessageRef, head_end: MessageRef | None) -> Iterator[Pinned]:

@@ -18,15 +18,15 @@ def pending_request(window: Window, index: int) -> Pinned | None:
     if index >= len(window.messages):
         return None
     limit = window.rules.limits.max_tokens
-    turn = bisect_right(window.turns, index) - 1
-    row = window.row_at(window.turns[turn]) if turn >= 0 else None
+    turn = bisect_right(window.indexes.turns, index) - 1
+    row = window.row_at(window.indexes.turns[turn]) if turn >= 0 else None
     # The message that opens a conversation which an assistant begins is not a request.
     if row is None or row.message.role == "assistant":
         for pin in window.opening.pins:
             if pin.place == window.opening.pending_request:
                 return structs.replace(pin, limit=limit, kind="asked")
         return None
-    if window.turns[turn] == index or row.message.role != "user":
+    if window.indexes.turns[turn] == index or row.message.role != "user":
         return None
     return Pinned(row.ref, (row,), limit, "asked")
 
@@ -66,7 +66,7 @@ def opening_pins_tokens(window: Window, index: int, head: int = 0) -> int:
     rules = window.rules
     pins = opening_pins(window, index)
     if index < len(window.messages):
-        place = window.rows[max(window.row_of[index], 0)].ref
+        place = window.rows[max(window.indexes.row_of[index], 0)].ref
         pins = [pin for pin in pins if pin.place < place]
     if head:
         head_end = window.row_at(head).ref

@@ -54,7 +54,7 @@ def grow_digest(
     """
     chunks = window.cut.digest if window.cut is not None else ()
     if index < len(window.messages):
-        end = max(window.row_of[index], 0)
+        end = max(window.indexes.row_of[index], 0)
     else:
         end = len(window.rows)
     heading = digest_heading(window.rules.lookup)

@@ -110,11 +110,11 @@ def choose_user_turns(
 def add_closing_texts(excerpts: Excerpts, window: Window, index: int, room: int, counter: TokenCounter) -> Excerpts:
     """Return the excerpts with the newest texts that ended a turn, in at most `room` further base tokens."""
     limit = excerpts.limit or EXCERPT_TOKENS[0]
-    places = {pin.place for pin in excerpts.pins}
+    refs = {pin.place for pin in excerpts.pins}
     added: list[StoredMessage] = []
     total = 0 if excerpts.pins else NOTE_FRAME_TOKENS
     for row in _closing_texts(window, index):
-        if row.ref in places:
+        if row.ref in refs:
             continue
         tokens = _bound(row, _size(window, row, counter), limit)
         if tokens > room - total:
@@ -187,7 +187,7 @@ def _closing_texts(window: Window, index: int) -> Iterator[StoredMessage]:
 def _candidates(window: Window, index: int) -> list[StoredMessage]:
     """Return the rows of the opening's excerpts and requests, then those before message `index`."""
     if index < len(window.messages):
-        end = max(window.row_of[index], 0)
+        end = max(window.indexes.row_of[index], 0)
     else:
         end = len(window.rows)
     kinds = ("excerpt", "asked", "task", "withheld")

@@ -76,14 +76,14 @@ def instruction_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, .
 
 def _opening(rows: Sequence[StoredMessage]) -> set[MessageRef]:
     """Return the positions of the instructions that the conversation begins with."""
-    places = set[MessageRef]()
+    refs = set[MessageRef]()
     seq = 0
     for row in rows:
         if row.ref.seq > seq + 1:
             break
         seq = row.ref.seq
-        places.add(row.ref)
-    return places
+        refs.add(row.ref)
+    return refs
 
 
 def _is_context(part: object) -> bool:

@@ -13,7 +13,7 @@ from nexus.assembly.fit.images import with_sendable_images
 from nexus.assembly.fit.instructions import has_tools, is_instruction
 from nexus.assembly.fit.request_images import RequestImages
 from nexus.assembly.fit.truncate import truncate_results
-from nexus.assembly.fit.window import Window
+from nexus.assembly.fit.window import Window, WindowCaches
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens
 from nexus.types.ledger_entries import Cut
@@ -122,7 +122,8 @@ def _with_client_ids(window: Window, event: tuple[Message, ...], counter: TokenC
         return window
     fold = copy_of_ids(window.fold)
     messages, sums = with_client_ids(window.messages, window.sums, fold, ids, window.rules, counter)
-    return replace(window, messages=messages, sums=sums, fold=fold, fragments={}, content=None)
+    caches = WindowCaches(limited_fragments=window.caches.limited_fragments)
+    return replace(window, messages=messages, sums=sums, fold=fold, caches=caches)
 
 
 def total_tokens(result: FitResult, fixed: FixedTokens) -> int:

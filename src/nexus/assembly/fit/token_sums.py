@@ -68,8 +68,8 @@ def strip_thinking_until_seq(window: Window, *, answers: bool) -> int:
     """
     if not answers or not window.messages:
         return window.head
-    start = window.turns[-1] if window.turns else 0
-    return window.rows[max(window.row_of[start], 0)].ref.seq - 1
+    start = window.indexes.turns[-1] if window.indexes.turns else 0
+    return window.rows[max(window.indexes.row_of[start], 0)].ref.seq - 1
 
 
 def projected_sums(window: Window, until: int, tokens: int, plain_until: int, images: int = 0) -> list[int]:
@@ -86,11 +86,11 @@ def projected_sums(window: Window, until: int, tokens: int, plain_until: int, im
     new_tokens = rules.limits.new_tokens
     for index, message in enumerate(window.messages):
         size = window.sums[index + 1] - window.sums[index]
-        if window.row_of[index] < 0:
+        if window.indexes.row_of[index] < 0:
             total += size
             sums.append(total)
             continue
-        row = window.rows[window.row_of[index]]
+        row = window.rows[window.indexes.row_of[index]]
         place = row.ref
         seq = place.seq
         if window.optional_tokens[index] and seq <= plain_until:
@@ -121,9 +121,9 @@ def image_notes_until(window: Window, turns: int) -> int:
     """
     current = window.rules.limits.images
     savings = window.reductions.image_savings
-    if not turns or len(window.turns) <= turns or not savings:
+    if not turns or len(window.indexes.turns) <= turns or not savings:
         return current
-    index = window.turns[-turns]
+    index = window.indexes.turns[-turns]
     if savings[0][0] >= index:
         return current
     return max(window.row_at(index).ref.seq - 1, current)
@@ -139,7 +139,7 @@ def image_eviction_pays_off(window: Window, until: int, available: int, *, rewri
     savings = window.reductions.image_savings
     gain = 0
     for index, tokens in savings:
-        if window.rows[window.row_of[index]].ref.seq > until:
+        if window.rows[window.indexes.row_of[index]].ref.seq > until:
             break
         gain += tokens
     if rewrites_prefix:
@@ -157,9 +157,9 @@ def first_group_within(window: Window, sums: Sequence[int], tokens: int) -> int:
     if tokens <= 0:
         return len(window.messages)
     earliest = bisect_left(sums, sums[-1] - tokens)
-    position = bisect_left(window.groups, earliest)
-    if position < len(window.groups):
-        return window.groups[position]
+    position = bisect_left(window.indexes.groups, earliest)
+    if position < len(window.indexes.groups):
+        return window.indexes.groups[position]
     return len(window.messages)
 
 
@@ -176,12 +176,12 @@ def last_aged_seq(window: Window, fresh_index: int, fresh_seq: int) -> int:
 
 def group_before(window: Window, index: int) -> int:
     """Return the start of the group that ends at message `index`; 0 if there is none."""
-    position = bisect_left(window.groups, index)
-    return window.groups[position - 1] if position else 0
+    position = bisect_left(window.indexes.groups, index)
+    return window.indexes.groups[position - 1] if position else 0
 
 
 def recent_turns_start(window: Window) -> int:
     """Return the index of the message that starts the newest `KEEP_RECENT_TURNS` turns; 0 if there are fewer."""
-    if len(window.turns) >= KEEP_RECENT_TURNS:
-        return window.turns[-KEEP_RECENT_TURNS]
+    if len(window.indexes.turns) >= KEEP_RECENT_TURNS:
+        return window.indexes.turns[-KEEP_RECENT_TURNS]
     return 0

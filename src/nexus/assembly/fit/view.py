@@ -135,9 +135,9 @@ def _pins(
         first = first_user_message(reading.entries, cleared_at, reading.head[0], view.render)
     if first is not None:
         pins.append(Pinned(first.ref, (first,), TASK_RESULTS * view.max_tool_result_tokens, "task"))
-    places, limit = excerpt_refs(cut, mark)
-    for place in places:
-        row = message_at(reading.entries, place)
+    refs, limit = excerpt_refs(cut, mark)
+    for ref in refs:
+        row = message_at(reading.entries, ref)
         if row is not None:
             pins.append(excerpt_pin(row, limit, view.render))
     instructions = (message_at(reading.entries, place) for place in instruction_refs(cut, mark))

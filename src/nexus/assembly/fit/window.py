@@ -108,6 +108,48 @@ class PathRange:
     hashes: list[bytes] = field(default_factory=list[bytes])
     """Chain values of the entries in `seqs`."""
 
+    def hash_at(self, seq: int) -> bytes | None:
+        """Return the chain value after entry `seq`, None if this range does not have it."""
+        index = bisect_left(self.seqs, seq)
+        if index < len(self.seqs) and self.seqs[index] == seq:
+            return self.hashes[index]
+        return None
+
+    def has_hash(self, seq: int, hex_digest: str) -> bool:
+        """Return False if the range has another entry `seq` than the one with this chain value."""
+        return self.hash_at(seq) in (None, bytes.fromhex(hex_digest))
+
+
+@dataclass(slots=True)
+class MessageIndexes:
+    """Links between the messages of a window and its rows, and the messages that start something."""
+
+    row_of: list[int] = field(default_factory=list[int])
+    """Index of each message's source row, or -1."""
+
+    shown_by: list[int] = field(default_factory=list[int])
+    """Index of the row that made each message visible."""
+
+    groups: list[int] = field(default_factory=list[int])
+    """Indexes of the messages that start a group."""
+
+    turns: list[int] = field(default_factory=list[int])
+    """Indexes of the user messages that start a turn."""
+
+
+@dataclass(slots=True)
+class WindowCaches:
+    """Values that were computed from the messages of a window for an earlier call."""
+
+    fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
+    """The renderers' cache of the messages, by provider format."""
+
+    limited_fragments: dict[tuple[int, int], dict[str, list[Any]]] = field(default_factory=dict)
+    """See `RequestImages`."""
+
+    content: MeasuredContent | None = None
+    """Content of opening and messages as it was last measured."""
+
 
 @dataclass(slots=True)
 class Window:
@@ -132,31 +174,14 @@ class Window:
     instructions: list[StoredMessage] = field(default_factory=list[StoredMessage])
     """The rows with instructions and tools of a client's list."""
 
-    row_of: list[int] = field(default_factory=list[int])
-    """Index of each message's source row, or -1."""
-
-    shown_by: list[int] = field(default_factory=list[int])
-    """Index of the row that made each message visible."""
-
-    groups: list[int] = field(default_factory=list[int])
-    """Indexes of the messages that start a group."""
-
-    turns: list[int] = field(default_factory=list[int])
-    """Indexes of the user messages that start a turn."""
+    indexes: MessageIndexes = field(default_factory=MessageIndexes)
     memory: dict[str, str] = field(default_factory=dict[str, str])
     """Text of the newest visible memory note, by source."""
-
-    fragments: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])
-    """The renderers' cache of the messages, by provider format."""
-
-    limited_fragments: dict[tuple[int, int], dict[str, list[Any]]] = field(default_factory=dict)
-    """See `RequestImages`."""
 
     images: list[tuple[int, int, Image, bool]] = field(default_factory=list[tuple[int, int, Image, bool]])
     """Images: index of the message, number in it, and whether a pin keeps it."""
 
-    content: MeasuredContent | None = None
-    """Content of opening and messages as it was last measured."""
+    caches: WindowCaches = field(default_factory=WindowCaches)
 
     @classmethod
     def open(
@@ -293,12 +318,12 @@ class Window:
             len(self.messages),
             tuple(closing),
             self.tokens + closing_tokens,
-            self.fragments,
+            self.caches.fragments,
         )
 
     def row_at(self, index: int) -> StoredMessage:
         """Return the source row of a message that starts a group."""
-        return self.rows[self.row_of[index]]
+        return self.rows[self.indexes.row_of[index]]
 
     def rows_at(self, place: MessageRef) -> tuple[StoredMessage, ...]:
         """Return the row at a position; empty if it is not among the rows."""
@@ -319,9 +344,9 @@ class Window:
 
     def pin_waits(self) -> bool:
         """Return True if the last group is pinned verbatim and its calls wait for results, which are not truncated."""
-        if not (self.fold.waiting and self.rules.verbatim and self.groups):
+        if not (self.fold.waiting and self.rules.verbatim and self.indexes.groups):
             return False
-        begin = self.row_at(self.groups[-1]).ref
+        begin = self.row_at(self.indexes.groups[-1]).ref
         return any(place >= begin for place in self.rules.verbatim)
 
     def visible_pins(self) -> frozenset[tuple[int, int, int]]:
@@ -336,17 +361,6 @@ class Window:
                 for pin in self.hidden_pins()
             )
         return self.opening.flags | {(place.seq, place.ord, 0) for place in self.reductions.untruncated}
-
-    def hash_at(self, seq: int) -> bytes | None:
-        """Return the chain value after entry `seq`, None if this window did not read it."""
-        index = bisect_left(self.path.seqs, seq)
-        if index < len(self.path.seqs) and self.path.seqs[index] == seq:
-            return self.path.hashes[index]
-        return None
-
-    def has_hash(self, seq: int, hex_digest: str) -> bool:
-        """Return False if the window read another entry `seq` than the one with this chain value."""
-        return self.hash_at(seq) in (None, bytes.fromhex(hex_digest))
 
     def _row_from(self, place: MessageRef) -> int:
         """Return the index of the first row at or after a position."""
@@ -385,7 +399,7 @@ class Window:
             self.opening.unanswered.update(fold.waiting)
         closing = repair.close(fold)
         first = len(self.opening.messages)
-        self.opening.refs.update((first + i, scratch.rows[row].ref) for i, row in enumerate(scratch.shown_by))
+        self.opening.refs.update((first + i, scratch.rows[row].ref) for i, row in enumerate(scratch.indexes.shown_by))
         tokens = scratch.sums[-1] + sum(message_tokens(message, counter).on(wire) for message in closing)
         self.opening.messages = (*self.opening.messages, *scratch.messages, *closing)
         self.opening.tokens += tokens
@@ -456,9 +470,9 @@ class Window:
             optional_tokens = self.rules.optional_tokens_of(message, size)
         self._add_row(row)
         self._append(message, size.on(self.rules.wire), optional_tokens, len(self.rows) - 1)
-        self.groups.append(index)
+        self.indexes.groups.append(index)
         if message.role == "user" and message.source != repair.LATE_SOURCE:
-            self.turns.append(index)
+            self.indexes.turns.append(index)
 
     def _add_row(self, row: StoredMessage) -> None:
         self.rows.append(row)
@@ -469,20 +483,20 @@ class Window:
         self.messages.append(message)
         self.sums.append(self.sums[-1] + tokens + optional_tokens)
         self.optional_tokens.append(optional_tokens)
-        self.row_of.append(row)
-        self.shown_by.append(len(self.rows) - 1)
+        self.indexes.row_of.append(row)
+        self.indexes.shown_by.append(len(self.rows) - 1)
 
     def _add(self, message: Message, tokens: int, optional_tokens: int, *, starts_group: bool, row: int) -> None:
         index = len(self.messages)
         if starts_group:
-            self.groups.append(index)
+            self.indexes.groups.append(index)
             if message.role == "user" and message.source != repair.LATE_SOURCE and message.has_content():
-                self.turns.append(index)
+                self.indexes.turns.append(index)
         self._append(message, tokens, optional_tokens, row)
         if any(isinstance(part, Note) and part.kind == "memory" for part in message.parts):
             parts = self.rules.path_format.unformatted(message).parts
             self.memory.update({p.origin: p.text for p in parts if isinstance(p, Note) and p.kind == "memory"})
-        is_pinned = self.row_of[index] >= 0 and self.row_at(index).ref in self.rules.keeps_images
+        is_pinned = self.indexes.row_of[index] >= 0 and self.row_at(index).ref in self.rules.keeps_images
         self.images.extend((index, number, image, is_pinned) for number, image in enumerate(sent_images(message)))
         tokens_freed = freed_tokens(message, self.rules.images)
         if tokens_freed and not is_pinned:

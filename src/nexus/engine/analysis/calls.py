@@ -59,12 +59,13 @@ class RecordedCalls:
         with store.snapshot():
             authorized = preparation.authorize(prepared)
             request = authorized.request
-            ctx, fitted = assemble_fitted(request, preparation.profile(request), preparation.inputs(authorized))
+            resolved = preparation.profile(request)
+            ctx, fitted = assemble_fitted(request, resolved.profile, preparation.inputs(authorized, resolved))
             thread = store.thread_of(request.session)
             head = fitted.window.head
-            marks = store.checkpoints(thread) if thread is not None else []
+            checkpoints = store.checkpoints(thread) if thread is not None else []
             entries = store.entries(thread, 0, head) if thread is not None else iter(())
-        return explain(ctx, fitted, entries, marks, preparation.stable_counter, "the next call")
+        return explain(ctx, fitted, entries, checkpoints, preparation.stable_counter, "the next call")
 
     @property
     def dependencies(self) -> ReplayDeps:

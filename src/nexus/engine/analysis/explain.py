@@ -308,7 +308,7 @@ class _HistoryExplainer:
         message_tokens = self._message_tokens()
         indices: dict[int, list[int]] = {}
         supplied: dict[MessageRef, list[ExplainedLine]] = {}
-        for index, row in enumerate(window.shown_by):
+        for index, row in enumerate(window.indexes.shown_by):
             if is_supplied(window, index):
                 line = supplied_line(window.messages[index], message_tokens[index])
                 supplied.setdefault(window.rows[row].ref, []).append(line)
@@ -321,7 +321,7 @@ class _HistoryExplainer:
                 visible[rows[0].ref] = self._dropped_line(rows[0])
                 continue
             tokens = sum(message_tokens[index] for index in indices[row_index])
-            last = bool(window.groups) and indices[row_index][-1] >= window.groups[-1]
+            last = bool(window.indexes.groups) and indices[row_index][-1] >= window.indexes.groups[-1]
             for row, row_tokens in zip(
                 rows, share(tokens, [row.size.on(window.rules.wire) for row in rows]), strict=True
             ):

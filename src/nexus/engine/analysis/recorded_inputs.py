@@ -169,7 +169,7 @@ class RecordedCallInputs:
             return (entry for entry in entries if entry.seq not in event_seqs)
         return entries
 
-    def marks(self) -> list[Entry]:
+    def checkpoints(self) -> list[Entry]:
         """Return the checkpoints on the path up to the call, newest first. Later ones do not change a past call."""
         stored = self.deps.store.checkpoints(self.call.thread, self.head)
         return [*stored, *replay.pin_entries(self.list_pins())]
@@ -188,7 +188,7 @@ class RecordedCallInputs:
 
     def window(self, view: View, cut: Cut | None, counter: TokenCounter) -> Window:
         """Return the view's window as it was at the head from which the call began."""
-        live = replay.live_checkpoints(self.marks())
+        live = replay.live_checkpoints(self.checkpoints())
         expected = str(self.manifest.get("head_hash", ""))
         head_hash = expected
         if self.head:
@@ -300,7 +300,7 @@ class RecordedCallInputs:
             content_factor=float(self.manifest.get("content", 1)),
             correction=correction,
             window=window,
-            mark=replay.live_checkpoints(self.marks()).checkpoint,
+            mark=replay.live_checkpoints(self.checkpoints()).checkpoint,
             view=view,
             cut_number=window.cut.number + 1 if window.cut else 1,
             instructions=(),

@@ -68,7 +68,7 @@ class ReplayedCall:
     inputs: RecordedCallInputs
     ctx: AssembledContext
     fitted: FitResult
-    marks: tuple[Entry, ...]  # checkpoints on the path up to the call, newest first
+    checkpoints: tuple[Entry, ...]  # checkpoints on the path up to the call, newest first
     missing: tuple[str, ...] = ()  # reasons why the replay is not verified
 
     @property
@@ -142,7 +142,9 @@ def diff_calls(deps: ReplayDeps, old: ReplayedCall, new: ReplayedCall) -> Differ
 def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:
     """Explain every block, tool and message of a replayed call."""
     entries = replayed.inputs.history_entries(0)
-    return explain(replayed.ctx, replayed.fitted, entries, replayed.marks, deps.stable_counter, replayed.call.label)
+    return explain(
+        replayed.ctx, replayed.fitted, entries, replayed.checkpoints, deps.stable_counter, replayed.call.label
+    )
 
 
 def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
@@ -170,7 +172,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
         request = inputs.request(entry, event)
         assembly_inputs = inputs.assembly_inputs(view, model, window, request)
         sources = inputs.sources([*notes, *inputs.already_in_history(window)])
-        marks = inputs.marks()
+        checkpoints = inputs.checkpoints()
     profile = stored_profile(request.settings.profile, inputs.message_format())
     try:
         ctx, fitted = assemble_fitted(
@@ -181,7 +183,7 @@ def _replay(inputs: RecordedCallInputs) -> ReplayedCall:
     omitted = tuple(stored_block(note, "") for note in inputs.stored.notes if note.state == "left out")
     ctx = with_stored_fields(ctx, inputs.stored, inputs.rows(entry))
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, omitted_blocks=omitted))
-    return ReplayedCall(inputs, ctx, fitted, tuple(marks))
+    return ReplayedCall(inputs, ctx, fitted, tuple(checkpoints))
 
 
 def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> ReplayedCall:
@@ -213,7 +215,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             # The header that this profile would have had at that time, in UTC.
             context = SourceContext(request, deps.workspace_context, request.event.at_ms, "")
             thread = inputs.call.thread if inputs.head else None
-            mark = replay.live_checkpoints(inputs.marks()).checkpoint
+            mark = replay.live_checkpoints(inputs.checkpoints()).checkpoint
             header = history_header(profile, deps.store, thread, inputs.stored, mark, context)
         view = build_view(
             request.settings.profile,
@@ -242,7 +244,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
             denied_tools=authorized.denied_tools,
             warnings=authorized.warnings,
         )
-        marks = inputs.marks()
+        checkpoints = inputs.checkpoints()
     # Recorded blocks contain the recorded system prompt; today's default of the engine is no part of the call.
     system = ""
     if live_sources is not None:
@@ -254,7 +256,7 @@ def _assemble_changed(inputs: RecordedCallInputs, change: ReplayOverrides) -> Re
     ctx, fitted = assemble_fitted(request, profile, assembly_inputs)
     if change.event is None:
         ctx = with_stored_meta(ctx, inputs.stored, inputs.rows(entry))
-    return ReplayedCall(inputs, ctx, fitted, tuple(marks))
+    return ReplayedCall(inputs, ctx, fitted, tuple(checkpoints))
 
 
 def _changed_request(

@@ -103,7 +103,7 @@ class PlacedList:
 
     @property
     def event_seqs(self) -> tuple[int, ...]:
-        """Seqs of the event's entries, marks between them included."""
+        """Seqs of the event's entries, checkpoints between them included."""
         return tuple(range(self.event_at, self.place.base + len(self.staged) + 1))
 
     @property
@@ -278,11 +278,11 @@ class Mirror:
                 leaves=place.leaves,
             )
             if is_append or place.leaves:
-                facts = None
+                metadata = None
             else:
-                facts = SessionMetadata(owner_session=self._finder.label_of(place.thread))
+                metadata = SessionMetadata(owner_session=self._finder.label_of(place.thread))
             try:
-                committed = self._ledger.commit(placed.session, full_commit, facts)
+                committed = self._ledger.commit(placed.session, full_commit, metadata)
             except (HeadMoved, IdempotencyConflict):
                 shows_times = assembly is not None and assembly.manifest["form"] != ROLES.name
                 placed = self._placed_again(placed, shows_times=shows_times)

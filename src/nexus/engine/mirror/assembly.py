@@ -34,7 +34,8 @@ def assemble_list(
     prepared = preparation.prepare(request, moment=False)
     with preparation.store.snapshot():
         authorized = preparation.authorize(prepared)
-        inputs = preparation.inputs(authorized, mirror.overlay(placed), placed.event)
+        resolved = preparation.profile(authorized.request)
+        inputs = preparation.inputs(authorized, resolved, mirror.overlay(placed), placed.event)
     mirrored = placed.public(reserve)
     inputs = dataclasses.replace(
         inputs,
@@ -43,7 +44,7 @@ def assemble_list(
         system_names=client.names_behind(len(system) - len(client.system)),
         list_pins=mirror.pins(placed),
     )
-    ctx = assemble(authorized.request, preparation.profile(authorized.request), inputs)
+    ctx = assemble(authorized.request, resolved.profile, inputs)
     own_system = "" if preparation.settings.system else system
     check = partial(is_unchanged, ctx, client.form, client.messages, own_system, authorized.request.tools)
     mirrored = dataclasses.replace(mirrored, _is_unchanged=check)

@@ -110,22 +110,22 @@ def _identity(root: bytes, message: Message) -> str:
     return f"identity:{hashlib.sha256(root + content).hexdigest()[:32]}"
 
 
-def content_hash(message: Message, places: dict[str, int]) -> bytes:
-    """Return the hash of one message. `places` has the place of each earlier call in its message, by id; it is updated."""
+def content_hash(message: Message, positions: dict[str, int]) -> bytes:
+    """Return the hash of one message. `positions` has the position of each earlier call in its message, by id; it is updated."""
     content: list[Any] = []
     count = 0
     for stored_id, own_id in client_call_ids(message).items():
-        places[own_id] = places.get(stored_id, -1)
+        positions[own_id] = positions.get(stored_id, -1)
     for part in message.parts:
         match part:
             case Text(text) if text := text.strip():
                 content.append(text)
             case ToolCall(call_id, name, arguments):
-                places[call_id] = count
+                positions[call_id] = count
                 content.append({name: _values(arguments)})
                 count += 1
             case ToolResult(call_id, blocks):
-                result = [places.get(call_id, -1), *map(_block, blocks)]
+                result = [positions.get(call_id, -1), *map(_block, blocks)]
                 if result not in content:  # Gemini CLI repeats the results of a session that it resumed
                     content.append(result)
             case Image():

@@ -33,7 +33,7 @@ class Place(Struct, frozen=True):
     thread: int
     """0 for a new session."""
     base: int
-    """Seq of the newest entry that the list continues, marks that follow its last stored message included."""
+    """Seq of the newest entry that the list continues, checkpoints that follow its last stored message included."""
     session: str
     """Label of the session with this thread and head; empty if the list continues an earlier entry, or nothing."""
     stored_count: int
@@ -88,7 +88,7 @@ class Finder:
         return NOWHERE
 
     def holders(self, root: bytes, key: str) -> list[tuple[int, int]]:
-        """Return the places of a message with exactly the messages before it that its key stands for.
+        """Return the positions of a message with exactly the messages before it that its key stands for.
 
         Earlier versions stored keys of a client's list on paths that have other messages.
         """
@@ -209,5 +209,5 @@ class Finder:
 
 
 def _hashes(messages: Sequence[Message]) -> list[bytes]:
-    places: dict[str, int] = {}
-    return [content_hash(message, places) for message in messages]
+    positions: dict[str, int] = {}
+    return [content_hash(message, positions) for message in messages]

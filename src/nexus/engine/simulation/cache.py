@@ -92,7 +92,7 @@ class Simulation(Struct, frozen=True):
     growth: int  # tokens that a call added on average
     least_kept: int
     rows: tuple[PolicyResult, ...]
-    marks: CutPoints | None
+    cut_points: CutPoints | None
 
     def relative(self, row: PolicyResult) -> float | None:
         """Return the row's cost of input as a multiple of Nexus's; None if that is 0."""
@@ -179,7 +179,7 @@ def simulate_session(
             growth=growth,
             least_kept=least_kept,
             rows=tuple(_result(name, run, model, hour=hour) for name, run in runs.items()),
-            marks=cheapest_cut_points(cycle, rule.rates) if recorded.points else None,
+            cut_points=cheapest_cut_points(cycle, rule.rates) if recorded.points else None,
         )
 
 
