@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from nexus.assembly.window_cache import CachedWindow, WindowCache
 from nexus.compaction import summarizer as ladder
 from nexus.context import AssembledContext
-from nexus.engine import Engine, recovery
+from nexus.engine import recovery
+from nexus.engine.limits import LearnedLimits
 from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
@@ -153,10 +154,10 @@ def equal_retries() -> None:
 def forgotten_limits() -> None:
     """What a provider told of its limit is not remembered."""
 
-    def learn_limit(self: Engine, model: str, tokens: int) -> None:
+    def learn(self: LearnedLimits, model: str, tokens: int) -> None:
         del self, model, tokens
 
-    _replace(Engine, "learn_limit", learn_limit)
+    _replace(LearnedLimits, "learn", learn)
 
 
 def trusted_replies() -> None:
