@@ -171,8 +171,6 @@ def valid_requests(draw: st.DrawFn, names: Strategy, agent_id: str | None) -> di
     params = draw(values(schemas()[method.params.__name__])) if method else {}
     if method is not None and agent_id is not None and (method.scope == "agent" or name == "destroy_agent"):
         params["agent_id"] = agent_id
-    if method is not None and draw(RARELY):
-        params["case"] = draw(st.sampled_from(["camel", "snake"]))
     request: dict[str, Json] = {"jsonrpc": "2.0", "method": name, "params": params}
     if not draw(RARELY):
         request["id"] = draw(st.integers(1, 9) | st.sampled_from(["x", None, 1.5, "", -1, 2**53, "é\n"]))

@@ -111,17 +111,15 @@ def check_response(response: Any, request: Any, *, is_camel: bool, counts: Count
         assert set(error) <= {"code", "message", "data"}
         is_number = isinstance(sent.get("id"), (str, int, float)) and not isinstance(sent["id"], bool)
         assert response["id"] == (sent["id"] if is_number else None), (response, request)
-        kind = error.get("data", {}).get("type", "")
+        kind = error.get("data", {}).get("code", "")
         counts[f"error {error['code']} {kind}"] += 1
         return
     assert response["id"] == sent["id"], (response, request)
-    method, params = sent["method"], sent.get("params", {})
+    method = sent["method"]
     counts[f"result {method}"] += 1
     if method == "rpc.discover":
         assert response["result"] == json.loads(json.dumps(openrpc()))
         return
-    if isinstance(params, dict):
-        is_camel = params.get("case", "camel" if is_camel else "snake") == "camel"
     errors = [error.message for error in result_validator(method, is_camel=is_camel).iter_errors(response["result"])]
     assert errors == [], (method, response["result"])
 

@@ -291,7 +291,7 @@ LINES = """{"jsonrpc":"2.0","id":1,"method":"create_agent","params":{"agentId":"
 [{"jsonrpc":"2.0","id":4,"method":"nothing"},{"jsonrpc":"2.0","method":"list_agents"}]
 nonsense
 
-{"jsonrpc":"2.0","id":5,"method":"get_context","params":{"agentId":"a","case":"camel"}}
+{"jsonrpc":"2.0","id":5,"method":"get_context","params":{"agentId":"a"}}
 """
 
 
@@ -328,7 +328,7 @@ def test_standard_input_and_output_have_the_same_methods(tmp_path: Path) -> None
     assert answers[1]["result"] == {"agent_id": "a", "url": "/agent/a"}
     assert answers[3]["result"] == {"request_id": "r1", "content": "Hello."}
     assert (answers[4]["error"]["code"], answers[None]["error"]["code"]) == (-32601, -32700)
-    assert answers[5]["result"] == {"messageCount": 2, "systemPrompt": True}
+    assert answers[5]["result"] == {"message_count": 2, "system_prompt": True}
     assert [event["type"] for event in events] == ["stream_start", "token", "stream_end"]
 
 

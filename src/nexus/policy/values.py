@@ -12,9 +12,6 @@ from nexus.types.settings import AgentRole
 MESSAGING = "messaging"
 """The category of tools that write to people. A worker may only use `REPLY` of them (document 002)."""
 
-SPAWNING = "spawning"
-"""The category of tools that start workers: every role has them, workers for nested ones (document 002)."""
-
 REPLY = "reply"
 """The messaging tool by which a worker answers its manager."""
 

@@ -359,13 +359,11 @@ def camel(name: str) -> str:
 
 
 def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struct:
-    """Return the params of a method, by name in either case or by position. Raises BadSetting."""
+    """Return the params of a method, by name in either case. Raises BadSetting."""
     info = _struct_info(kind)
     names = [field.encode_name for field in info.fields]
     if isinstance(values, list):
-        if len(values) > len(names):
-            raise BadSetting(f"{len(values)} params, more than {len(names)} ({', '.join(names) or 'none'})")
-        values = dict(zip(names, values, strict=False))
+        raise BadSetting(f"params are an array (pass an object with {', '.join(names) or 'no names'})")
     plain = cast("dict[str, Any]", _snake(values, info))
     if len(plain) < len(values):
         raise BadSetting("a param is present in snake_case and camelCase (pass it once)")

@@ -25,7 +25,6 @@ _LEDGER_FAILURES = frozenset(
     {"ledger_unavailable", "outcome_unknown", "ledger_damaged", "ledger_full", "ledger_busy", "ledger_gone"}
 )
 """Codes of errors that the operator has to know; others are the caller's."""
-_CASES: tuple[Case, ...] = ("snake", "camel")
 
 
 class Service:
@@ -59,10 +58,10 @@ class Service:
         Args:
             tenant: Name of the tenant, of the token.
             method: Name of the method.
-            params: By name, in snake_case or camelCase, or by position.
+            params: By name, in snake_case or camelCase.
             agent_id: The agent of the request's path; without one methods of agents take it from their params.
             agent: The agent of the path as `find_agent` returned it, to read it once for a request.
-            case: Case of the result's names, unless the params have a `case`.
+            case: Case of the result's names.
 
         Raises RpcError, NexusError.
         """
@@ -102,7 +101,7 @@ class Service:
         if row is None or (agent_id is not None and row.scope == "server"):
             raise RpcError(METHOD_NOT_FOUND, _unknown(method, row, agent_id))
         try:
-            case, agent_id, params = _reserved(params, row, agent_id, case)
+            agent_id, params = _agent_and_params(params, row, agent_id)
             values = read_params(params, row.params)
         except BadSetting as error:
             raise RpcError(INVALID_PARAMS, f"params of {method} invalid: {error}") from error
@@ -146,23 +145,18 @@ def _error_name(error: Exception) -> str:
     return type(error).__name__
 
 
-def _reserved(params: Params, method: Method, agent_id: str | None, case: Case) -> tuple[Case, str | None, Params]:
-    """Return case and agent of a request, and the method's own params. Raises BadSetting."""
-    if isinstance(params, dict):
+def _agent_and_params(params: Params, method: Method, agent_id: str | None) -> tuple[str | None, Params]:
+    """Return the agent of a request, and the method's own params. Raises BadSetting."""
+    if isinstance(params, dict) and method.scope == "agent":
         params = dict(params)
-        chosen = params.pop("case", case)
-        if chosen not in _CASES:
-            raise BadSetting(f"case is {' or '.join(_CASES)}")
-        case = chosen
-        if method.scope == "agent":
-            for name in ("agent_id", camel("agent_id")):
-                written = params.pop(name, agent_id)
-                if not isinstance(written, str | None) or agent_id not in (None, written):
-                    raise BadSetting("agent_id is another one than the path's (leave it out)")
-                agent_id = written
+        for name in ("agent_id", camel("agent_id")):
+            written = params.pop(name, agent_id)
+            if not isinstance(written, str | None) or agent_id not in (None, written):
+                raise BadSetting("agent_id is another one than the path's (leave it out)")
+            agent_id = written
     if method.scope == "agent" and agent_id is None:
         raise BadSetting("agent_id missing (send the request to /agent/ID, or pass agent_id)")
-    return case, agent_id, params
+    return agent_id, params
 
 
 def _unknown(method: str, row: Method | None, agent_id: str | None) -> str:

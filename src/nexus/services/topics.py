@@ -9,7 +9,6 @@ class Topics:
     CONTEXT_BUILD_REQUEST = "context.build.request"
     CONTEXT_BUILD_RESPONSE = "context.build.response"
     LLM_REQUEST = "llm.request"
-    LLM_RESPONSE = "llm.response"
     LLM_PIECES = "llm.pieces"
     """First words of the topic of a caller that wants the pieces of replies as they come."""
     LLM_CANCEL = "llm.cancel"
