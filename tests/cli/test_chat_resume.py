@@ -57,9 +57,8 @@ def test_image_path_for_a_model_without_images_is_reported(chat: Start, server: 
 def test_compact_of_two_short_messages_changes_nothing(chat: Start, empty: Path) -> None:
     talk = chat()
     talk.say("Hello", "Good morning.", PROMPT)
-    shown = talk.say("/compact", "ot compacted: ")
+    shown = talk.say("/compact", "ot compacted: ", PROMPT)
     assert "1 messages" not in shown
-    talk.wait_for(PROMPT)
     assert turns(empty) == [("completed", ["Hello", "Good morning."])]
 
 
@@ -77,9 +76,8 @@ def test_file_behind_an_at_sign_is_sent(chat: Start, server: ModelServer, empty:
     (empty / "notes.md").write_text("We chose GIN.\n")
     talk = chat()
     talk.say("What is in @notes.md?", "File notes.md: sent with the message")
-    talk.wait_for("tokens in")
+    talk.wait_for("tokens in", PROMPT)
     assert "We chose GIN." in str(server.bodies[-1]["messages"][-1])
-    talk.wait_for(PROMPT)
     talk.send("\x1b[200~" + "see @notes.md\r" * 20 + "\x1b[201~")
     talk.say("", "tokens in")
     assert "We chose GIN." not in str(server.bodies[-1]["messages"][-1])

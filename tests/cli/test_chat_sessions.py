@@ -23,8 +23,7 @@ def test_commands_of_a_new_session_touch_no_session_whose_name_begins_so(chat: S
     talk = chat("-s", "tw")
     assert b"Session 'tw' (new; 'two' exists)" in talk.output
     for line in ("/rewind 0", "/export x.md", "/fork z", "/search Hello", "/undo", "/session", "/compact", "/clear"):
-        talk.say(line, FIRST)
-        talk.wait_for(PROMPT)
+        talk.say(line, FIRST, PROMPT)
     assert not (empty / "x.md").exists()
     with nexus.open(empty) as nx:
         assert [session.label for session in nx.sessions()] == ["two"]

@@ -37,10 +37,9 @@ def test_paste_during_a_reply_is_a_draft_and_ctrl_c_arrives(chat: Start, server:
         assert len(server.requests) == number
         talk.send("\x03")
         talk.wait_for(PROMPT)
-    talk.say(PASTE, "The third.")
+    talk.say(PASTE, "The third.", PROMPT)
     assert TEXT in last_message(server)
     assert len(server.requests) == 3
-    talk.wait_for(PROMPT)
     assert [status for status, _ in turns(empty)] == ["interrupted", "interrupted", "completed"]
 
 
@@ -82,8 +81,7 @@ def test_ctrl_c_takes_queued_messages_back_one_by_one(chat: Start, server: Model
     assert len(server.requests) == 1
     talk.say("", "Sent now.")
     talk.wait_for("1 more message ·", PROMPT)
-    talk.say("", "messages  ")
-    talk.wait_for(PROMPT)
+    talk.say("", "messages  ", PROMPT)
     talk.say(" too", "Sent too.", "7 tokens in")
     assert [texts[0] for _, texts in turns(empty)] == ["Talk", "Later", "A draft too"]
 
