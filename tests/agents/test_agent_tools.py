@@ -16,6 +16,7 @@ from nexus.engine import Engine
 from nexus.errors import NexusError, NotAllowed, ToolCallFailed
 from nexus.types.message import Text, ToolCall, ToolResult
 from nexus.types.settings import Settings, SettingsChanges
+from support.errors import has_code
 
 POLICY = """
 [toolsets.reader]
@@ -140,7 +141,7 @@ def test_policy_is_checked_when_the_call_runs(nx: Engine, root: Path) -> None:
     for name, arguments in {"read_file": '{"path": "notes.md"}', "list_files": "{}"}.items():
         assert not asyncio.run(run_call(registry, ToolCall("c2", name, arguments), context, ctx)).is_error
     for name in ("recall", "add_memory"):
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowed, check=has_code("tool_not_allowed")):
             check_call(registry, name, context)
 
 
@@ -164,9 +165,13 @@ def test_tool_that_the_context_did_not_offer_is_denied(nx: Engine) -> None:
     registry = builtin_tools(ToolContext(nx, "main"))
     offered = [tool.offer() for tool in registry.tools() if tool.category == "files"]
     ctx = nx.assemble("Hello", session="main", tools=offered)
-    with pytest.raises(NotAllowed, match="not offered with this context"):
+    with pytest.raises(NotAllowed, match="not offered with this context", check=has_code("tool_not_allowed")):
         check_call(registry, "recall", ToolContext(nx, "main"), ctx)
-    with pytest.raises(ToolCallFailed, match="there is no tool 'grep'; there are: list_files, read_file, search_files"):
+    with pytest.raises(
+        ToolCallFailed,
+        match="there is no tool 'grep'; there are: list_files, read_file, search_files",
+        check=has_code("unknown_tool"),
+    ):
         check_call(registry, "grep", ToolContext(nx, "main"), ctx)
 
 
@@ -179,7 +184,7 @@ def test_worker_has_only_the_tools_of_its_managers_principal(nx: Engine, root: P
     settings = Settings(role="worker", manager="dm:chat:ana", task="Read.", principal="chat:ana")
     context = ToolContext(nx, "worker:w", settings=settings)
     assert check_call(registry, "read_file", context).name == "read_file"
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowed, check=has_code("tool_not_allowed")):
         check_call(registry, "recall", context)
 
 

@@ -23,6 +23,7 @@ from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Text, assistant, tool
 from nexus.types.request import Event
 from nexus.types.settings import AgentRole
+from support.errors import has_code
 from support.skills import SHELL
 
 RUNTIME = {"host": "mini", "os": "linux", "arch": "arm64"}
@@ -128,12 +129,12 @@ def test_one_line_values_cannot_break_lines_in_system_prompt(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("task", ["", " \n\t"])
 def test_worker_prompt_without_task_raises(root: Path, task: str) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("empty_task")):
         build_worker_system_prompt(root, "", task)
 
 
 def test_missing_workspace_raises(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, check=has_code("workspace_missing")):
         build_system_prompt(tmp_path / "nowhere")
 
 
@@ -193,7 +194,7 @@ def test_broker_and_engine_build_the_same_current_message(tmp_path: Path) -> Non
 
 
 def test_tool_results_have_no_current_message() -> None:
-    with pytest.raises(BadEvent):
+    with pytest.raises(BadEvent, check=has_code("empty_event")):
         build_current_message(Event(results=(tool("c", "text"),)), "manager")
 
 

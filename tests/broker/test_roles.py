@@ -14,6 +14,7 @@ from nexus.errors import BadSetting
 from nexus.policy import Policy, Toolset
 from nexus.types.message import Text, assistant
 from nexus.types.settings import AgentRole, CallArguments
+from support.errors import has_code
 
 NOON = 1_770_379_200_000
 HEADING = "# Subagent Context"
@@ -199,12 +200,12 @@ def test_row_session_history_worker_sees_own_session_only(nx: Engine) -> None:
 
 @pytest.mark.parametrize(("session", "role"), [("dm:ann", "worker"), ("group:x", "worker"), ("worker:x", "manager")])
 def test_role_in_unfit_session_is_rejected(nx: Engine, session: str, role: AgentRole) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_session_key")):
         nx.assemble(EVENT, session=session, role=role, task="x")
 
 
 def test_worker_without_session_is_rejected(nx: Engine) -> None:
-    with pytest.raises(BadSetting, match="worker session missing"):
+    with pytest.raises(BadSetting, match="worker session missing", check=has_code("bad_session_key")):
         nx.assemble(EVENT, role="worker", task="x")
 
 

@@ -17,6 +17,7 @@ from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import IdempotencyConflict, NotAccepted, NotAllowed
 from nexus.policy import Policy
 from nexus.policy.values import Principal, Toolset
+from support.errors import has_code
 from support.scripted_agent import Scenario, said
 
 POLICY = Policy(
@@ -52,9 +53,13 @@ def test_id_means_one_event_in_each_session_and_of_each_sender() -> None:
             assert (ann.id, bob.id, named.id) == ("7", "7", "7")
             texts = [(await broker.result(row)).text for row in (ann, bob, named)]
             assert texts == ["Answer to of ann.", "Answer to of bob.", "Answer to of eve."]
-            with pytest.raises(NotAccepted, match=r"'ann'; session 'bob'; session 'bob', principal 'eve'"):
+            with pytest.raises(
+                NotAccepted,
+                match=r"'ann'; session 'bob'; session 'bob', principal 'eve'",
+                check=has_code("ambiguous_event"),
+            ):
                 await broker.result("7")
-            with pytest.raises(NotAccepted):
+            with pytest.raises(NotAccepted, check=has_code("ambiguous_event")):
                 await broker.cancel("7", session="bob")
             assert (await broker.current("7", session="ann")).event.key == ann.key
             assert (await broker.result("7", session="bob", principal="eve")).event.key == named.key

@@ -13,6 +13,7 @@ import nexus.bus
 from nexus.bus import MemoryBus, Message, open_bus
 from nexus.bus.message import decode, encode
 from nexus.errors import BadBusMessage, BadSetting
+from support.errors import has_code
 
 
 def test_message_is_json_with_all_fields() -> None:
@@ -30,7 +31,9 @@ def test_fields_of_newer_minor_version_are_ignored() -> None:
 
 
 def test_newer_major_version_is_refused_whatever_its_fields() -> None:
-    with pytest.raises(BadBusMessage, match=r"envelope version 2\.0.*update Nexus"):
+    with pytest.raises(
+        BadBusMessage, match=r"envelope version 2\.0.*update Nexus", check=has_code("bus_message_too_new")
+    ):
         decode(b'{"topic": ["t"], "schema_version": "2.0"}')
 
 
@@ -43,7 +46,7 @@ def test_payload_that_is_no_message_is_refused(payload: bytes) -> None:
 
 
 def test_large_message_error_has_sizes_and_advice() -> None:
-    with pytest.raises(BadBusMessage, match="send a reference") as caught:
+    with pytest.raises(BadBusMessage, match="send a reference", check=has_code("bus_message_too_large")) as caught:
         encode(Message("t", "x" * 1_000), max_bytes=900)
     assert (caught.value.size_bytes > 1_000, caught.value.max_bytes) == (True, 900)
 

@@ -15,6 +15,7 @@ from bus.conftest import NatsPlace
 from nexus.bus import Message, NatsBus, Redelivery, open_bus
 from nexus.errors import BadBusMessage, BadSetting, BusDeadlineExceeded, BusRequestFailed, BusUnavailable
 from nexus.testing.bus_conformance import Inbox
+from support.errors import has_code
 from support.nats_server import NatsServer, require_nats_server
 
 NO_WAITS = Redelivery(max_deliveries=3, delays_s=())
@@ -233,7 +234,7 @@ def test_message_near_the_limit_is_stored_and_set_aside_whole(nats_server: NatsS
         while not (letters := await bus.dead_letters()):  # noqa: ASYNC110 - the bus reports no event
             await asyncio.sleep(0.01)
         assert letters[0].message == message
-        with pytest.raises(BadBusMessage):
+        with pytest.raises(BadBusMessage, check=has_code("bus_message_too_large")):
             await bus.publish(Message("t", "x" * bus.max_bytes))
         await bus.close()
 

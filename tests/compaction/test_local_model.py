@@ -26,6 +26,7 @@ from nexus.errors import ModelCallFailed, SummarizerFailed
 from nexus.tokens.counter import get_counter
 from nexus.tokens.model import resolve
 from nexus.types.message import user
+from support.errors import has_code
 
 pytestmark = pytest.mark.slow  # a real model needs 130 MB and half a minute; `chat_server` plays one in make test
 
@@ -160,9 +161,9 @@ def test_local_reasoning_without_answer_fails(address: str) -> None:
 
 def test_request_beyond_server_window_reports_the_window(address: str) -> None:
     huge = SummaryRequest(tuple(rows(*(user(f"line {n} " + "word " * 900) for n in range(4)))), MOST)
-    with pytest.raises(SummarizerFailed, match="Nothing was sent"):
+    with pytest.raises(SummarizerFailed, match="Nothing was sent", check=has_code("summary_call_too_large")):
         summarizer(address).summarize(huge)
-    with pytest.raises(SummarizerFailed) as caught:
+    with pytest.raises(SummarizerFailed, check=has_code("summary_call_too_large")) as caught:
         summarizer(address, call_tokens=0).summarize(huge)
     assert caught.value.limit_tokens == WINDOW < caught.value.needed_tokens
     assert isinstance(caught.value.__cause__, ModelCallFailed)

@@ -19,6 +19,7 @@ from nexus.interop.importing import import_transcript
 from nexus.render.context_json import from_json
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult, Unknown, assistant, tool, user
 from nexus.workspace.prompts import templates
+from support.errors import has_code
 from support.replay import Mark, append, mark
 from support.skills import SHELL
 from support.validity import CHECKS
@@ -396,12 +397,12 @@ def test_token_breakdown_adds_up_to_the_used_budget(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event", ["", "  \n", []])
 def test_empty_event_is_rejected(tmp_path: Path, event: Any) -> None:
-    with pytest.raises(BadEvent):
+    with pytest.raises(BadEvent, check=has_code("empty_event")):
         workspace(tmp_path).assemble(event)
 
 
 def test_unknown_profile_is_rejected_with_a_list(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="bare, layered"):
+    with pytest.raises(NotFound, match="bare, layered", check=has_code("unknown_profile")):
         workspace(tmp_path).assemble("hi", profile="nope")
 
 

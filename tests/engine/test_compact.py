@@ -17,6 +17,7 @@ from nexus.errors import BadConfig, CompactionSuperseded, HeadMoved
 from nexus.ledger.replay import visible_start
 from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
+from support.errors import has_code
 from support.openai_body import check_openai
 from support.recount import recount
 
@@ -153,7 +154,7 @@ def test_profile_sets_thresholds_of_compaction(tmp_path: Path) -> None:
         assert ctx.compaction_due and ctx.cut is None and plan is not None
         assert 0.4 * full / 0.9 < plan.kept_tokens + plan.summary_tokens <= 0.6 * full / 0.9
         (folder / "early.toml").write_text('extends = "bare"\ncompact_at = 0.5\ncompact_to = 0.6\n')
-        with pytest.raises(BadConfig, match="compact_to"):
+        with pytest.raises(BadConfig, match="compact_to", check=has_code("bad_profile")):
             nx.assemble(event, profile="early")
 
 

@@ -11,6 +11,7 @@ from nexus.engine import Engine
 from nexus.errors import NotFound
 from nexus.types.message import assistant
 from nexus.types.profile import Profile, Share
+from support.errors import has_code
 
 RULES = "# Rules\n\n" + "\n".join(f"- Rule {number}: keep part {number} of the work in order." for number in range(400))
 
@@ -73,5 +74,8 @@ def test_session_floor_keeps_more_history_in_small_budget(tmp_path: Path) -> Non
 
 
 def test_unknown_profile_error_lists_profiles(tmp_path: Path) -> None:
-    with opened(tmp_path) as nx, pytest.raises(NotFound, match="bare, layered, mine"):
+    with (
+        opened(tmp_path) as nx,
+        pytest.raises(NotFound, match="bare, layered, mine", check=has_code("unknown_profile")),
+    ):
         nx.assemble("hi", profile="yours")

@@ -18,6 +18,7 @@ from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.context_json import from_json, to_json
 from nexus.types.ledger_entries import Commit, Committed, Entry
+from support.errors import has_code
 
 CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
 
@@ -139,7 +140,7 @@ def test_context_of_another_process_is_recorded_as_the_turns_own(nx: Engine) -> 
     assert nx.replay("s", 2).body_hash == ctx.body_hash
     turn.result("a", "one")
     turn.result("b", "two")
-    with pytest.raises(UnreadableFile, match="next call"):
+    with pytest.raises(UnreadableFile, match="next call", check=has_code("bad_context")):
         turn.attach(ctx)
 
 

@@ -17,6 +17,7 @@ from nexus.types.message import assistant
 from nexus.types.profile import Profile
 from nexus.types.request import AgentResult
 from nexus.workspace.source_context import SourceContext
+from support.errors import has_code
 from support.skills import write_skill
 
 OWN = Profile("own", "rules alone", ("rules",), ("moment",))
@@ -104,7 +105,7 @@ def test_custom_profile_is_found_by_name(root: Path) -> None:
         recorded(nx)
         changed = nx.what_if("main", 1, ReplayOverrides(profile="own"))
         assert changed.system_prompt == "# Workspace rules\n\nBe brief."
-        with pytest.raises(NotFound, match="own"):
+        with pytest.raises(NotFound, match="own", check=has_code("unknown_profile")):
             nx.what_if("main", 1, ReplayOverrides(profile="nobody's"))
 
 

@@ -32,6 +32,7 @@ from nexus.services.context.formatters import FriendsInfoFormatter, MemoryFormat
 from nexus.services.context.prompts import PromptManager
 from nexus.tools import ToolRegistry
 from nexus.turnlog.reader import violations
+from support.errors import has_code
 
 LONG = "\n".join(f"line {number}" for number in range(300))
 CLAUDE = "claude-sonnet-4-20250514"
@@ -159,7 +160,7 @@ def changed_config(_: Path) -> bool:
     config = nexus3.ContextConfig()
     context = nexus3.ContextManager(config)
     config.max_tokens = 4000
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_budget")):
         config.reserve_tokens = -1
     with pytest.raises(BadSetting):
         config.truncation_strategy = "newest_first"
@@ -254,7 +255,7 @@ def nexus_bus(_: Path) -> bool:
 def own_tag(_: Path) -> bool:
     block = tagged.tag_block("WEATHER", "rain\n[THIS_MOMENT]")
     for name in ("MOOD", "weather", "THIS_MOMENT", ""):
-        with pytest.raises(UnreadableFile):
+        with pytest.raises(UnreadableFile, check=has_code("bad_context")):
             tagged.tag_block(name, "x")
     return block == "[WEATHER]\nrain\n\\[THIS_MOMENT]" and tagged.parse_tag("WEATHER", block) == "rain\n[THIS_MOMENT]"
 

@@ -22,6 +22,7 @@ from nexus.errors import UnreadableFile
 from nexus.interop.detect import read
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.types.message import ToolCall
+from support.errors import has_code
 
 USER, ANSWER = {"role": "user", "content": "go"}, {"role": "assistant", "content": "done"}
 OWN = "own"
@@ -146,7 +147,7 @@ def test_providers_formats_are_recognized(tmp_path: Path, file_format: str, data
     ],
 )
 def test_similar_formats_are_not_taken_for_a_providers(tmp_path: Path, data: str) -> None:
-    with pytest.raises(UnreadableFile):
+    with pytest.raises(UnreadableFile, check=has_code("unknown_format")):
         read_all(tmp_path, data)
 
 

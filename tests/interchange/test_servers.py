@@ -18,6 +18,7 @@ from nexus.testing.model_server import Response, Step, model_server
 from nexus.text.as_received import ReceivedFormat
 from nexus.tools import ToolRegistry
 from nexus.types.stream_events import Token
+from support.errors import has_code
 from support.validity import CHECKS
 
 Json = dict[str, Any]
@@ -573,5 +574,5 @@ def test_number_without_a_fraction_is_an_integer() -> None:
 
     assert registry.call("add", '{"count":3.0,"more":[1.0,2]}') == "(3, [1, 2], 0.5)"
     assert registry.call("add", {"count": 3.0, "more": [], "share": 2}) == "(3, [], 2.0)"
-    with pytest.raises(ToolCallFailed):
+    with pytest.raises(ToolCallFailed, check=has_code("bad_arguments")):
         registry.call("add", '{"count":3.5,"more":[]}')

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nexus.errors import UnreadableFile
 from nexus.interop import detect
+from support.errors import has_code
 
 EVENT = {"type": "user", "uuid": "u1", "parentUuid": None, "message": {"role": "user", "content": "go"}}
 PLAIN: list[Any] = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "yes"}]
@@ -68,7 +69,7 @@ def test_format_is_detected_by_content(tmp_path: Path, data: str, name: str) -> 
 
 @pytest.mark.parametrize("data", [b"{}\n[]\n7\n", b'{"type": "user"}', b"null"])
 def test_other_json_is_an_unknown_format(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(UnreadableFile, match="--format"):
+    with pytest.raises(UnreadableFile, match="--format", check=has_code("unknown_format")):
         detect.detect(write(tmp_path, data))
 
 
@@ -88,7 +89,9 @@ def test_given_format_is_used_and_unknown_one_is_rejected(tmp_path: Path) -> Non
     file = write(tmp_path, json.dumps(PLAIN))
     assert [transcript.format for transcript in detect.read(file, "anthropic")] == ["anthropic"]
     with pytest.raises(
-        UnreadableFile, match=r"formats: anthropic, claude_code, dialogue, .*openai, responses, turnlog"
+        UnreadableFile,
+        match=r"formats: anthropic, claude_code, dialogue, .*openai, responses, turnlog",
+        check=has_code("unknown_format"),
     ):
         detect.read(file, "word")
 

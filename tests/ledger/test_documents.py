@@ -17,6 +17,7 @@ from nexus.ledger import maintenance as care
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.records import DocumentRecord
 from nexus.ledger.sqlite import SqliteLedger
+from support.errors import has_code
 
 PLACE = "agent 'bob'"
 
@@ -100,7 +101,7 @@ def test_untrusted_ledger_refuses_documents() -> None:
         lambda: ledger.delete_document("agent", "ann"),
         lambda: ledger.erase([], documents=[("agent", "ann")]),
     ):
-        with pytest.raises(LedgerUnusable):
+        with pytest.raises(LedgerUnusable, check=has_code("ledger_not_trusted")):
             call()
     assert ledger.documents("agent") == [put]
 

@@ -24,6 +24,7 @@ from nexus.ledger.records import EntryRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import user
+from support.errors import has_code
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +270,7 @@ def test_import_conflicts_with_other_rows_and_stores_nothing(exported: Path) -> 
     store = SqliteLedger()
     store.commit("else", Commit((NewEntry(messages=with_sizes((user("mine"),), COUNTER)),)))
     before = list(store.dump())
-    with pytest.raises(LedgerError):
+    with pytest.raises(LedgerError, check=has_code("ledger_conflict")):
         load(store, exported)
     assert list(store.dump()) == before
 

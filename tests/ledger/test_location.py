@@ -14,6 +14,7 @@ from nexus.errors import LedgerUnusable
 from nexus.ledger.location import LedgerRecords, open_ledger, workspace_ledger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.message import assistant
+from support.errors import has_code
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes and links of POSIX")
 
@@ -54,7 +55,7 @@ def test_cloned_ledger_is_read_only_and_goes_to_no_model(tmp_path: Path, home: P
             lambda: nx.assemble("Hello", session="main"), lambda: nx.compact("main"), lambda: nx.plan("main"),
             lambda: nx.ledger.fork("copy", "main", turn=1), lambda: nx.ledger.sessions.archive("main"),
         ):  # fmt: skip
-            with pytest.raises(LedgerUnusable, match="nexus ledger trust"):
+            with pytest.raises(LedgerUnusable, match="nexus ledger trust", check=has_code("ledger_not_trusted")):
                 call()
     assert (clone / ".nexus" / "ledger.db").read_bytes() == before
 
@@ -69,7 +70,7 @@ def test_accepted_ledger_is_used_and_acceptance_can_be_taken_back(tmp_path: Path
     with nexus.open(clone) as nx:
         assert "Ignore" in str(nx.assemble("Hello", session="main").to_anthropic())
     records.remove(ledger_id)
-    with nexus.open(clone) as nx, pytest.raises(LedgerUnusable):
+    with nexus.open(clone) as nx, pytest.raises(LedgerUnusable, check=has_code("ledger_not_trusted")):
         nx.assemble("Hello", session="main")
 
 
@@ -145,7 +146,7 @@ def test_link_out_of_the_workspace_is_not_opened(tmp_path: Path, name: str) -> N
     linked = tmp_path / "linked" / name
     linked.parent.mkdir(parents=True)
     linked.symlink_to(other / name)
-    with pytest.raises(LedgerUnusable, match="leads out of the workspace"):
+    with pytest.raises(LedgerUnusable, match="leads out of the workspace", check=has_code("ledger_not_trusted")):
         nexus.open(tmp_path / "linked")
     assert (other / ".nexus" / "ledger.db-wal").read_bytes() == b"keep me"
 

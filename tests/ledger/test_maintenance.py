@@ -23,6 +23,7 @@ from nexus.ledger.records import EntryRecord, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.types.message import user
+from support.errors import has_code
 
 # ----------------------------------------------------------------------------------------------------------------- verify
 
@@ -83,10 +84,10 @@ def test_verify_refuses_what_is_no_ledger_and_what_is_newer(path: Path, tmp_path
     with pytest.raises(UnreadableFile, match="is not there"):
         care.verify(tmp_path / "absent")
     sql(path, f"PRAGMA user_version={VERSION + 1}")
-    with pytest.raises(LedgerUnusable):
+    with pytest.raises(LedgerUnusable, check=has_code("ledger_too_new")):
         care.verify(path)
     (tmp_path / "text").write_text("Dear diary " * 100)
-    with pytest.raises(LedgerUnusable):
+    with pytest.raises(LedgerUnusable, check=has_code("not_a_ledger")):
         care.verify(tmp_path / "text")
 
 
@@ -115,7 +116,7 @@ def test_an_empty_file_is_no_ledger_and_stays_empty(path: Path, tmp_path: Path) 
         lambda: care.stats(tmp_path / "empty"), lambda: care.backup(tmp_path / "empty", tmp_path / "b.db"),
         lambda: care.restore(tmp_path / "empty", path), lambda: care.repair(tmp_path / "empty", tmp_path / "b.db"),
     ):  # fmt: skip
-        with pytest.raises(LedgerUnusable):
+        with pytest.raises(LedgerUnusable, check=has_code("not_a_ledger")):
             call()
     assert (tmp_path / "empty").read_bytes() == b""
     assert path.read_bytes() == before
@@ -145,7 +146,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_not_touched(path: Path, tmp_
         lambda: care.repair(newer, tmp_path / "b.db"), lambda: care.migrate(newer), lambda: care.stats(newer),
         lambda: care.restore(path, newer),
     ):  # fmt: skip
-        with pytest.raises(LedgerUnusable, match="upgrade Nexus"):
+        with pytest.raises(LedgerUnusable, match="upgrade Nexus", check=has_code("ledger_too_new")):
             call()
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
@@ -303,7 +304,7 @@ def test_restore_folds_in_the_log_of_a_killed_process(path: Path, tmp_path: Path
 def test_forced_restore_moves_a_ledger_too_damaged_to_close(path: Path, tmp_path: Path) -> None:
     care.backup(path, tmp_path / "b.db")
     path.write_bytes(b"\0" * 9_000)
-    with pytest.raises(LedgerUnusable):
+    with pytest.raises(LedgerUnusable, check=has_code("not_a_ledger")):
         care.restore(tmp_path / "b.db", path)
     done = care.restore(tmp_path / "b.db", path, force=True)
     assert Path(done.previous_path).read_bytes() == b"\0" * 9_000

@@ -24,6 +24,7 @@ from nexus.ledger.sessions import NewRefUpdate, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import user
+from support.errors import has_code
 
 
 def test_a_repair_of_a_sound_ledger_is_the_same_ledger(path: Path, tmp_path: Path) -> None:
@@ -347,7 +348,9 @@ def test_a_file_that_holds_nothing_of_a_ledger_is_refused(tmp_path: Path) -> Non
     sql(tmp_path / "other.db", "CREATE TABLE notes (a TEXT, b INTEGER)", "INSERT INTO notes VALUES ('mine', 1)")
     (tmp_path / "junk").write_bytes(random.Random(1).randbytes(100_000))
     for name in ("text", "empty", "other.db", "junk"):
-        with pytest.raises(LedgerUnusable, match="contains no provable row of a Nexus ledger"):
+        with pytest.raises(
+            LedgerUnusable, match="contains no provable row of a Nexus ledger", check=has_code("not_a_ledger")
+        ):
             care.repair(tmp_path / name, tmp_path / "new.db")
     with pytest.raises(UnreadableFile, match="is not there"):
         care.repair(tmp_path / "absent", tmp_path / "new.db")

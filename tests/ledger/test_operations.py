@@ -17,6 +17,7 @@ from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection, files
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
+from support.errors import has_code
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -69,7 +70,7 @@ def test_turn_is_pending_then_streaming_then_completed(ledger: Ledger) -> None:
         MessageRef(2, 0),
         MessageRef(3, 0),
     )
-    with pytest.raises(BadReference, match="no open turn"):
+    with pytest.raises(BadReference, match="no open turn", check=has_code("bad_entry")):
         ledger.close_turn("main")
 
 
@@ -130,12 +131,12 @@ def test_undo_and_redo_change_what_is_shown_and_no_row(ledger: Ledger) -> None:
     ledger.undo("main")
     assert len(ledger.visible("main").rows) == 4
     assert ledger.live("main").undone_at == 6
-    with pytest.raises(BadReference, match="no compaction"):
+    with pytest.raises(BadReference, match="no compaction", check=has_code("bad_entry")):
         ledger.undo("main")
     ledger.redo("main")
     assert ledger.visible("main").summary == "so far"
     assert ledger.live("main").undone_at == 0
-    with pytest.raises(BadReference, match="no undo"):
+    with pytest.raises(BadReference, match="no undo", check=has_code("bad_entry")):
         ledger.redo("main")
     assert [record for record in ledger.store.dump() if getattr(record, "seq", 0) in range(1, 6)] == rows
 
@@ -257,7 +258,7 @@ def test_erase_is_rejected_while_a_fork_depends_on_the_thread(ledger: Ledger) ->
     talk(ledger, "main", "one")
     ledger.fork("side", "main")
     before = list(ledger.store.dump())
-    with pytest.raises(LedgerError, match="side"):
+    with pytest.raises(LedgerError, match="side", check=has_code("forks_depend")):
         ledger.upkeep.erase("main")
     assert list(ledger.store.dump()) == before
     gone = ledger.upkeep.erase("main", with_forks=True)
@@ -273,7 +274,7 @@ def test_erase_is_incomplete_while_a_reader_has_the_old_state(tmp_path: Path, mo
     with behind_its_back(tmp_path / "l.db") as db:
         db.execute("BEGIN")
         db.execute("SELECT count(*) FROM message").fetchall()
-        with pytest.raises(LedgerError, match="nexus ledger vacuum"):
+        with pytest.raises(LedgerError, match="nexus ledger vacuum", check=has_code("erase_incomplete")):
             ledger.upkeep.erase("main")
         db.execute("COMMIT")
     assert ledger.sessions.list(every=True) == []
@@ -308,9 +309,9 @@ def test_pins_are_inherited_up_to_the_fork_and_taken_back_alone(ledger: Ledger) 
     assert ledger.live("side").pins == ()
     assert ledger.live("main").pins == (MessageRef(1, 0), MessageRef(3, 1))
     for place in (MessageRef(9, 0), MessageRef(1, 5), MessageRef(0, 0)):
-        with pytest.raises(BadReference):
+        with pytest.raises(BadReference, check=has_code("bad_entry")):
             ledger.pin("main", place)
-    with pytest.raises(BadReference, match="not pinned"):
+    with pytest.raises(BadReference, match="not pinned", check=has_code("bad_entry")):
         ledger.unpin("main", MessageRef(1, 1))
 
 
@@ -320,7 +321,7 @@ def test_pins_are_inherited_up_to_the_fork_and_taken_back_alone(ledger: Ledger) 
 def test_a_body_that_json_has_no_exact_form_for_is_refused_whole(ledger: Ledger, value: object) -> None:
     talk(ledger, "main", "one")
     before = list(ledger.store.dump())
-    with pytest.raises(BadReference, match="or text"):
+    with pytest.raises(BadReference, match="or text", check=has_code("bad_entry")):
         ledger.store.commit("main", Commit((NewEntry(messages=said("x")), NewEntry(body={"value": value}))))
     assert list(ledger.store.dump()) == before
 
@@ -403,7 +404,7 @@ def test_an_undo_behind_a_clear_is_refused(ledger: Ledger) -> None:
     talk(ledger, "main", "one", "two")
     ledger.compact("main", Compaction(1, 2, 3, "so far"), after_checkpoint=0)
     ledger.commit("main", Commit((NewEntry("clear"),)))
-    with pytest.raises(BadReference, match="no compaction"):
+    with pytest.raises(BadReference, match="no compaction", check=has_code("bad_entry")):
         ledger.undo("main")
 
 
@@ -417,7 +418,7 @@ def test_an_undo_behind_a_clear_is_refused(ledger: Ledger) -> None:
     ids=["kind", "role", "image without data"],
 )
 def test_unreadable_values_are_rejected_on_append(ledger: Ledger, entry: NewEntry) -> None:
-    with pytest.raises(BadReference, match="nothing was stored"):
+    with pytest.raises(BadReference, match="nothing was stored", check=has_code("bad_entry")):
         ledger.commit("main", Commit((entry,)))
     with pytest.raises(BadReference, match="metadata is invalid"):
         ledger.sessions.create("main", SessionMetadata(status="open"))  # pyright: ignore[reportArgumentType]

@@ -37,6 +37,7 @@ from nexus.testing import FixedClock
 from nexus.testing.ledger_conformance import CHECKS, Check
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import user
+from support.errors import has_code
 
 if TYPE_CHECKING:
     from torture.postgres_server import PostgresServer
@@ -214,7 +215,7 @@ def test_ledger_of_version_1_gets_documents_and_tokens(url: str, postgres_server
 
 def test_label_that_no_index_holds_is_refused(ledger: PostgresLedger) -> None:
     label = "".join(chr(0x4E00 + (number * 7919) % 20_000) for number in range(3_000))  # nothing that compresses
-    with pytest.raises(BadReference, match="too long"):
+    with pytest.raises(BadReference, match="too long", check=has_code("bad_entry")):
         append(ledger, label, user("x"))
     assert ledger.sessions() == []
 
@@ -432,7 +433,7 @@ def test_changed_or_newer_migration_is_refused(url: str, postgres_server: Postgr
     schema = parse_address(url).schema
     with postgres_server.connect() as db:
         db.execute(f"INSERT INTO {schema}.migration VALUES (99, 'x', 1)".encode())
-        with pytest.raises(LedgerUnusable, match="version 99"):
+        with pytest.raises(LedgerUnusable, match="version 99", check=has_code("ledger_too_new")):
             opened(url)
         db.execute(f"DELETE FROM {schema}.migration WHERE version=99".encode())
         db.execute(f"UPDATE {schema}.migration SET checksum='other'".encode())
@@ -454,9 +455,9 @@ def test_two_programs_that_open_a_new_ledger_create_it_once(url: str) -> None:
 
 def test_closed_ledger_and_fork_of_the_process_are_refused(ledger: PostgresLedger) -> None:
     ledger._pool.pid = os.getpid() + 1  # as in a fork
-    with pytest.raises(LedgerUnusable, match="fork"):
+    with pytest.raises(LedgerUnusable, match="fork", check=has_code("ledger_closed")):
         ledger.sessions()
     ledger._pool.pid = os.getpid()
     ledger.close()
-    with pytest.raises(LedgerUnusable, match="closed"):
+    with pytest.raises(LedgerUnusable, match="closed", check=has_code("ledger_closed")):
         ledger.sessions()

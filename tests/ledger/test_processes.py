@@ -20,6 +20,7 @@ from nexus.errors import BadReference, LedgerError, LedgerUnusable
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import user
+from support.errors import has_code
 
 INTERRUPTED = """
 import signal, sys
@@ -167,7 +168,7 @@ def test_replaced_file_is_neither_read_nor_written(tmp_path: Path, change: str) 
         other.close()
         (tmp_path / "other.db").replace(path)
     for call in (lambda: append(ledger, "main", user("two")), lambda: replay(ledger, "main"), ledger.sessions):
-        with pytest.raises(LedgerUnusable, match="open the ledger again"):
+        with pytest.raises(LedgerUnusable, match="open the ledger again", check=has_code("ledger_gone")):
             call()
     ledger.close()
 
@@ -181,7 +182,7 @@ def test_a_pipe_in_the_place_of_a_ledger_is_refused_at_once(tmp_path: Path) -> N
 def test_an_empty_file_is_no_ledger_unless_one_is_to_be_made(tmp_path: Path) -> None:
     file = tmp_path / "l.db"
     file.touch()
-    with pytest.raises(LedgerUnusable, match="empty"):
+    with pytest.raises(LedgerUnusable, match="empty", check=has_code("not_a_ledger")):
         SqliteLedger(str(file), create=False)
     assert file.stat().st_size == 0
     ledger = SqliteLedger(str(file))
@@ -194,7 +195,7 @@ def test_append_detects_a_deleted_log(tmp_path: Path) -> None:
     ledger = SqliteLedger(str(tmp_path / "l.db"))
     append(ledger, "main", user("one"))
     (tmp_path / "l.db-wal").unlink()
-    with pytest.raises(LedgerUnusable, match="log of"):
+    with pytest.raises(LedgerUnusable, match="log of", check=has_code("ledger_gone")):
         append(ledger, "main", user("two"))
     ledger.close()
 
@@ -230,7 +231,7 @@ def test_closed_ledger_raises_and_closing_twice_is_allowed(tmp_path: Path) -> No
     ledger.close()
     ledger.close()
     for call in (lambda: append(ledger, "main", user("two")), ledger.sessions):
-        with pytest.raises(LedgerUnusable, match="closed"):
+        with pytest.raises(LedgerUnusable, match="closed", check=has_code("ledger_closed")):
             call()
 
 
@@ -297,7 +298,7 @@ def test_reading_a_file_keeps_the_locks_of_the_process(tmp_path: Path) -> None:
     again.close()
     with behind_its_back(path) as db:
         db.execute("PRAGMA user_version=99")
-        with pytest.raises(LedgerUnusable):
+        with pytest.raises(LedgerUnusable, check=has_code("ledger_too_new")):
             SqliteLedger(str(path))
     assert locks > 0
     assert Path("/proc/locks").read_text("utf-8").count(f":{path.stat().st_ino} ") >= locks

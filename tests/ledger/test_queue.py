@@ -29,6 +29,7 @@ from nexus.ledger.sql import queue as sql_queue
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.types.message import user
+from support.errors import has_code
 
 STATES = st.sampled_from(EVENT_STATES)
 IDS = st.sampled_from(["e1", "e2", "e3", "e4", "nul\x00", "half\ud800"])
@@ -227,7 +228,7 @@ def test_untrusted_ledger_refuses_events() -> None:
         lambda: ledger.update_events([key("e")], "done", expected=["queued"]),
         lambda: ledger.delete_finished_events(0),
     ):
-        with pytest.raises(LedgerUnusable):
+        with pytest.raises(LedgerUnusable, check=has_code("ledger_not_trusted")):
             call()
     assert [event.id for event in ledger.queued_events()] == ["e"]
 

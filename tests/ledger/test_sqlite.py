@@ -30,6 +30,7 @@ from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.types.ledger_entries import Commit, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Text, TokenSize, ToolCall, ToolResult, Unknown, assistant, tool, user
+from support.errors import has_code
 
 # ------------------------------------------------------------------------------------------------ append and replay
 
@@ -335,7 +336,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path: Path
         db.execute(f"PRAGMA user_version={VERSION + 1}")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     before = path.read_bytes()
-    with pytest.raises(LedgerUnusable, match="upgrade Nexus"):
+    with pytest.raises(LedgerUnusable, match="upgrade Nexus", check=has_code("ledger_too_new")):
         SqliteLedger(str(path))
     assert path.read_bytes() == before
 
@@ -345,7 +346,7 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
     with behind_its_back(path) as db:
         db.execute("CREATE TABLE notes (text TEXT)")
     before = path.read_bytes()
-    with pytest.raises(LedgerUnusable, match="not touched"):
+    with pytest.raises(LedgerUnusable, match="not touched", check=has_code("not_a_ledger")):
         SqliteLedger(str(path))
     assert path.read_bytes() == before
 

@@ -28,6 +28,7 @@ from nexus.models import local as local_models
 from nexus.models.local import LocalServer, open_local
 from nexus.tokens.model import resolve
 from nexus.types.stream_events import Token
+from support.errors import has_code
 from support.long_conversation import WatchedClient, check_stored, converse, question
 
 slow = pytest.mark.slow  # a real model needs 130 MB and half a minute
@@ -235,7 +236,7 @@ def test_server_ends_with_the_program(end: str) -> None:
 def test_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     weights = tmp_path / "damaged.gguf"
     weights.write_bytes(b"GGUF nonsense")
-    with pytest.raises(ModelCallFailed, match="did not start"):
+    with pytest.raises(ModelCallFailed, match="did not start", check=has_code("local_server_failed")):
         LocalServer("damaged", weights=weights)
 
 

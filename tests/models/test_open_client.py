@@ -16,6 +16,7 @@ from nexus.models import Models, RetryPolicy, open_client
 from nexus.models import open as opening
 from nexus.testing.model_server import ModelServer, fail, model_server, reply
 from nexus.text.as_received import ReceivedFormat
+from support.errors import has_code
 
 VARIABLES = {
     "OPENAI_API_KEY": "sk-openai-11111111111111111111",
@@ -125,7 +126,7 @@ def test_impossible_arguments_are_rejected(arguments: dict[str, Any], message: s
 
 
 def test_misspelt_option_names_the_nearest() -> None:
-    with pytest.raises(BadSetting, match="did you mean 'retries'"):
+    with pytest.raises(BadSetting, match="did you mean 'retries'", check=has_code("unknown_argument")):
         open_client(base_url="http://h/v1", retires=RetryPolicy())  # type: ignore[call-arg]
 
 

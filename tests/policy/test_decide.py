@@ -14,6 +14,7 @@ from nexus.errors import BadSetting, NotAllowed
 from nexus.policy import Default, Grant, Policy, Principal, RoleRule, Toolset, decide
 from nexus.types.request import Event, Request
 from nexus.types.settings import AgentRole
+from support.errors import has_code
 
 NAMES = ("read_file", "web_search", "web_fetch", "send_message", "reply", "spawn")
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in NAMES]
@@ -200,7 +201,7 @@ def test_group_and_free_labels_are_open_to_all_principals() -> None:
 
 @pytest.mark.parametrize("principal", ["a\nb", "a\x00", "x" * 5_000, " ", "a\u202eb", "\ud800"])
 def test_invalid_principal_raises_short_bad_session_key(principal: str) -> None:
-    with pytest.raises(BadSetting) as caught:
+    with pytest.raises(BadSetting, check=has_code("bad_session_key")) as caught:
         decide(HOUSE, asked(principal))
     assert len(str(caught.value)) < 300
     assert "\n" not in str(caught.value)

@@ -16,6 +16,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.policy import Policy, RoleRule, Toolset
 from nexus.policy.link import link_principal
 from nexus.types.message import ToolCall, assistant, tool
+from support.errors import has_code
 
 TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("run_command", "read_file", "write_file")]
 LOOK = '[toolsets.look]\ntools = ["read_file"]\n[default]\ntoolset = "look"\n'
@@ -90,7 +91,7 @@ def test_changed_policy_file_applies_to_next_call(root: Path, home: Path) -> Non
     path.write_text(ALL)
     assert names(nx) == ["read_file", "run_command", "write_file"]
     path.write_text("[")
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, check=has_code("bad_policy")):
         nx.assemble("hi")
     path.write_text(LOOK)
     assert names(nx) == ["read_file"]
@@ -132,7 +133,7 @@ def _circle(path: Path) -> None:
 def test_unreadable_policy_file_rejects_every_call(root: Path, home: Path, where: str, make: Any) -> None:
     make(home / "policy.toml" if where == "user" else root / ".nexus" / "policy.toml")
     nx = opened(root, home)
-    with pytest.raises(BadConfig, match=r"policy\.toml: expected .*no context is made"):
+    with pytest.raises(BadConfig, match=r"policy\.toml: expected .*no context is made", check=has_code("bad_policy")):
         nx.assemble("hi", tools=TOOLS)
     assert nx.sessions() == []
 
@@ -144,7 +145,7 @@ def test_workspace_policy_link_outside_is_rejected(root: Path, home: Path) -> No
     nx = opened(root, home)
     assert names(nx) == ["read_file"]
     (root / ".nexus" / "policy.toml").symlink_to(outside)
-    with pytest.raises(BadConfig, match="not a link out of it"):
+    with pytest.raises(BadConfig, match="not a link out of it", check=has_code("bad_policy")):
         nx.assemble("hi")
 
 
@@ -158,12 +159,12 @@ def test_policy_argument_replaces_policy_files(root: Path, home: Path, tmp_path:
     nx = opened(root, home, policy=file)
     assert names(nx) == ["read_file", "run_command", "write_file"]
     file.unlink()
-    with pytest.raises(BadConfig, match=r"own\.toml"):
+    with pytest.raises(BadConfig, match=r"own\.toml", check=has_code("bad_policy")):
         nx.assemble("hi")
 
 
 def test_policy_argument_is_checked_when_engine_opens(root: Path) -> None:
-    with pytest.raises(BadConfig, match="none is defined"):
+    with pytest.raises(BadConfig, match="none is defined", check=has_code("bad_policy")):
         nexus.open(root, policy=Policy(roles={"worker": RoleRule("nothing")}))
 
 
@@ -174,13 +175,17 @@ def test_call_of_denied_tool_raises_with_toolset_role_and_reason(root: Path, hom
     ctx = nx.assemble("hi", tools=TOOLS)
     assert (ctx.allows("read_file"), ctx.allows("run_command"), ctx.allows("READ_FILE")) == (True, False, False)
     nx.check_tool(ctx, "read_file")
-    with pytest.raises(NotAllowed, match=r"'run_command' is not allowed \(toolset 'look', role unified\)") as caught:
+    with pytest.raises(
+        NotAllowed,
+        match=r"'run_command' is not allowed \(toolset 'look', role unified\)",
+        check=has_code("tool_not_allowed"),
+    ) as caught:
         nx.check_tool(ctx, "run_command")
     error = caught.value
     assert (error.tool, error.toolset, error.role, error.reason) == (
         "run_command", "look", "unified", "not in toolset 'look'",
     )  # fmt: skip
-    with pytest.raises(NotAllowed, match="not offered with this context"):
+    with pytest.raises(NotAllowed, match="not offered with this context", check=has_code("tool_not_allowed")):
         nx.check_tool(ctx, "invented")
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nexus.errors import BadConfig
 from nexus.policy import Default, Policy, Principal, RoleRule, Toolset
 from nexus.policy.parse import merge_policies, parse_policy
+from support.errors import has_code
 
 WHOLE = """
 [toolsets.full]
@@ -83,7 +84,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "key", "expected"), WRONG)
 def test_invalid_value_error_names_file_key_and_expectation(text: str, key: str, expected: str) -> None:
-    with pytest.raises(BadConfig) as caught:
+    with pytest.raises(BadConfig, check=has_code("bad_policy")) as caught:
         parse_policy(text, "policy.toml")
     assert (caught.value.file, caught.value.key) == ("policy.toml", key)
     assert expected.lower() in caught.value.expected.lower()
@@ -100,7 +101,7 @@ def test_invalid_value_error_names_file_key_and_expectation(text: str, key: str,
 )
 def test_reference_to_unknown_toolset_is_an_error(text: str, key: str) -> None:
     policy = parse_policy(f"[toolsets.full]\n{text}", "file")
-    with pytest.raises(BadConfig, match="one of the toolsets full, not 'ful'") as caught:
+    with pytest.raises(BadConfig, match="one of the toolsets full, not 'ful'", check=has_code("bad_policy")) as caught:
         merge_policies([policy])
     assert caught.value.key == key
 
@@ -108,7 +109,7 @@ def test_reference_to_unknown_toolset_is_an_error(text: str, key: str) -> None:
 def test_later_policy_may_use_toolsets_of_earlier_one_only() -> None:
     mine, theirs = parse_policy("[toolsets.look]", "user"), parse_policy("[default]\ntoolset = 'look'", "workspace")
     assert merge_policies([mine, theirs]) == (mine, theirs)
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadConfig, check=has_code("bad_policy")):
         merge_policies([theirs, mine])
 
 

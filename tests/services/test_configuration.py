@@ -24,6 +24,7 @@ from nexus.services.context import ContextBuilder
 from nexus.services.persistence import PersistenceService
 from nexus.services.template import MAX_NAMES, packaged_template, read_template
 from services.dialogues import opened
+from support.errors import has_code
 
 PROFILE = "user_defaults.prompts.friends_profile"
 
@@ -137,7 +138,7 @@ def test_legacy_learning_is_supported_and_the_new_name_wins() -> None:
 def test_prompt_that_is_not_editable_is_refused(name: str) -> None:
     async def change(service: ConfigService) -> None:
         await service.initialize(template(editable=False))
-        with pytest.raises(NotAllowed, match="not editable"):
+        with pytest.raises(NotAllowed, match="not editable", check=has_code("not_editable")):
             await service.set_override("ada", name, "x")
         assert (await service.get_identity("ada"))["prompt_overrides"] == {}
 
@@ -149,7 +150,7 @@ def test_prompt_that_another_process_made_read_only_is_refused(tmp_path: Path) -
         async with opened(tmp_path / "ledger.db") as nx:
             await ConfigService(nx).set_default(f"{PROFILE}.editable", "false")
         assert service.get(f"{PROFILE}.editable") is True, "as of the last reading"
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowed, check=has_code("not_editable")):
             await service.set_override("ada", "friends_profile", "x")
 
     with_service(change, tmp_path / "ledger.db")
@@ -178,9 +179,9 @@ def test_invalid_override_is_refused_with_a_reason(name: str, value: Any, reason
 @pytest.mark.parametrize("owner", ["", "a\nb", " ada", "x" * 1_000])
 def test_owner_key_that_is_no_name_is_refused(owner: str) -> None:
     async def change(service: ConfigService) -> None:
-        with pytest.raises(BadSetting):
+        with pytest.raises(BadSetting, check=has_code("bad_session_key")):
             await service.set_override(owner, "friends_profile", "x")
-        with pytest.raises(BadSetting):
+        with pytest.raises(BadSetting, check=has_code("bad_session_key")):
             await service.get_identity(owner)
 
     with_service(change)
@@ -412,9 +413,9 @@ def test_ledger_that_came_with_a_cloned_folder_goes_to_no_model(tmp_path: Path) 
                 partial(PersistenceService(nx).get_history, "ada"),
             )
             for read in reads:
-                with pytest.raises(LedgerUnusable):
+                with pytest.raises(LedgerUnusable, check=has_code("ledger_not_trusted")):
                     await read()
-            with pytest.raises(LedgerUnusable):
+            with pytest.raises(LedgerUnusable, check=has_code("ledger_not_trusted")):
                 await service.set_default("mood.enabled", True)
             assert "planted" in {row.value for row in await service.settings("ada")}, "shown to people"
 

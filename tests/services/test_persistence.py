@@ -24,6 +24,7 @@ from nexus.tools import ToolRegistry
 from nexus.types.ledger_entries import Commit, NewEntry
 from services.dialogues import SEARCH, Exchange, Round, opened, sent, store
 from services.tagged.making import HOSTILE
+from support.errors import has_code
 
 TALK = (
     Exchange("Search for AI", (Round("I'll search...", "AI development 2025", "ten results"),), "Based on results..."),
@@ -94,7 +95,7 @@ def test_users_do_not_see_each_other_or_other_sessions() -> None:
 
 @pytest.mark.parametrize("owner", ["", " ada", "a\nb", "a\x00b", "x" * 300])
 def test_owner_key_that_is_no_name_is_rejected(owner: str) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_session_key")):
         rows_of((), owner=owner)
 
 

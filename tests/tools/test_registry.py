@@ -18,6 +18,7 @@ import nexus
 from nexus.errors import BadTool, ToolCallFailed
 from nexus.tools import Tool, ToolRegistry, describe_function
 from nexus.types.message import Image, Text, ToolCall, ToolResult
+from support.errors import has_code
 from support.validity import CHECKS
 
 
@@ -235,7 +236,7 @@ def test_unregister_removes_tool_and_frees_name() -> None:
         registry.register(web_search)
     assert isinstance(registry.unregister("web_search"), Tool)
     assert ("web_search" in registry, registry.definitions()) == (False, [])
-    with pytest.raises(ToolCallFailed, match="there are: none"):
+    with pytest.raises(ToolCallFailed, match="there are: none", check=has_code("unknown_tool")):
         registry.unregister("web_search")
     registry.register(web_search)
 
@@ -291,7 +292,7 @@ def test_arguments_are_decoded_to_function_types() -> None:
 )  # fmt: skip
 def test_invalid_arguments_raise_without_calling_function(arguments: str) -> None:
     registry = ToolRegistry([web_search])
-    with pytest.raises(ToolCallFailed, match="web_search was not called"):
+    with pytest.raises(ToolCallFailed, match="web_search was not called", check=has_code("bad_arguments")):
         registry.call("web_search", arguments)
 
 
@@ -371,7 +372,7 @@ def test_registered_definition_with_function_is_called() -> None:
     registry.register(definition, lambda **given: given, category="mcp")
     assert registry.definitions()[0]["parameters"] == definition["input_schema"]
     assert registry.call("remote", '{"a": "x", "b": 1}') == '{"a":"x","b":1}'
-    with pytest.raises(ToolCallFailed, match="'a' is missing"):
+    with pytest.raises(ToolCallFailed, match="'a' is missing", check=has_code("bad_arguments")):
         registry.call("remote", "{}")
     registry.unregister("remote")
     registry.register(definition)

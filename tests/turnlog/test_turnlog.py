@@ -20,6 +20,7 @@ from nexus.turnlog.reader import Violation, console_lines, log_text, read, viola
 from nexus.turnlog.write import entries_for, log_entries, log_texts, position_after, strict_entries
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool, user
+from support.errors import has_code
 from support.turn_log import DISPLAYED, LOG, PRINTED
 
 WRONG: list[Any] = [None, True, 1.0, -1, "", "1", [], {}, 10**30, [[], []]]
@@ -520,7 +521,7 @@ def test_non_array_is_one_violation_and_cannot_be_imported(tmp_path: Path, data:
     *_, last = violations(data.decode())
     assert (last.level, last.requirement) == ("error", 0)
     assert why in last.reason
-    with pytest.raises(UnreadableFile, match="is not a turn log"):
+    with pytest.raises(UnreadableFile, match="is not a turn log", check=has_code("bad_turn_log")):
         list(read(write(tmp_path, data)))
 
 

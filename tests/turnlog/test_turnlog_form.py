@@ -39,6 +39,7 @@ from nexus.turnlog.write import log_entries, strict_entries
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Note, Text, Thinking, TokenSize, ToolCall, assistant, tool
 from nexus.types.sanitize import sanitize_text
+from support.errors import has_code
 from support.hostile import HISTORIES, PIXEL
 from support.replay import append
 from support.turn_log import LOG, PRINTED
@@ -404,7 +405,7 @@ def test_application_places_a_system_entry_between_turns(tmp_path: Path) -> None
     """Document 001, "Implementation Requirements", 4: "System messages should appear at strategic points"."""
     with opened() as nx:
         said(nx, "Look.", assistant("", ToolCall("c1", "look", "{}")))
-        with pytest.raises(BadReference, match="record the results first"):
+        with pytest.raises(BadReference, match="record the results first", check=has_code("bad_entry")):
             nx.add_system_message("Be brief.")
         said(nx, [tool("c1", "seen", "look")])
         nx.add_system_message("Be brief.")
@@ -418,7 +419,7 @@ def test_application_places_a_system_entry_between_turns(tmp_path: Path) -> None
             import_transcript(nx, transcript, "again")
         assert log_text(nx.ledger.entries("again")) == log
         assert nx.history("again")[-1].text() == "Be brief."
-        with pytest.raises(BadEvent):
+        with pytest.raises(BadEvent, check=has_code("empty_event")):
             nx.add_system_message(" ")
         nx.add_system_message("Be kind.", session="new")
         assert [entry["content"] for entry in json.loads(log_text(nx.ledger.entries("new")))] == ["Be kind."]

@@ -30,6 +30,7 @@ from nexus.turnlog.threads import thread_tools
 from nexus.turnlog.write import log_entries, log_texts, strict_entries
 from nexus.types.ledger_entries import Commit, Compaction, NewEntry
 from nexus.types.stream_events import StreamEnd
+from support.errors import has_code
 from support.scripted_agent import ScriptedClient, said
 from support.turn_log import DISPLAYED, LOG, PRINTED
 
@@ -197,11 +198,11 @@ def test_log_of_a_session_with_history_begins_with_that(tmp_path: Path) -> None:
 
 def test_file_of_another_conversation_is_refused_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "log.json").write_text(PRINTED, "utf-8")
-    with pytest.raises(UnreadableFile, match="another conversation"):
+    with pytest.raises(UnreadableFile, match="another conversation", check=has_code("bad_turn_log")):
         asyncio.run(converse(tmp_path, said("One.")))
     assert (tmp_path / "log.json").read_text("utf-8") == PRINTED
     (tmp_path / "log.json").write_text("name = 1\n")
-    with pytest.raises(UnreadableFile, match="not a turn log"):
+    with pytest.raises(UnreadableFile, match="not a turn log", check=has_code("bad_turn_log")):
         asyncio.run(converse(tmp_path, said("One.")))
     (tmp_path / "log.json").unlink()
     (tmp_path / "log.json").mkdir()

@@ -16,6 +16,7 @@ from nexus.engine import Engine, EngineOptions, available_tokens, session_label
 from nexus.engine.recovery import recover
 from nexus.tools import ToolOptions
 from nexus.types.settings import CallArguments, Settings, SettingsChanges
+from support.errors import has_code
 
 NX = nexus.open(ledger=":memory:")
 REQUEST_NAMES = sorted(CallArguments.__annotations__)
@@ -40,29 +41,49 @@ async def _send(_: nexus.AssembledContext) -> None: ...
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_misspelt_argument_names_function_and_nearest_argument(name: str) -> None:
     with pytest.raises(
-        nexus.errors.BadSetting, match=rf"^{name}\(\) has no argument 'modle' \(did you mean 'model'\?\)$"
+        nexus.errors.BadSetting,
+        match=rf"^{name}\(\) has no argument 'modle' \(did you mean 'model'\?\)$",
+        check=has_code("unknown_argument"),
     ):
         FUNCTIONS[name](modle="gpt-4o")
 
 
 def test_misspelt_argument_of_open_names_nearest_argument() -> None:
-    with pytest.raises(nexus.errors.BadSetting, match=r"^open\(\) has no argument 'ledgr' \(did you mean 'ledger'\?\)"):
+    with pytest.raises(
+        nexus.errors.BadSetting,
+        match=r"^open\(\) has no argument 'ledgr' \(did you mean 'ledger'\?\)",
+        check=has_code("unknown_argument"),
+    ):
         nexus.open(ledgr=":memory:")  # type: ignore[call-arg]
-    with pytest.raises(nexus.errors.BadSetting, match=r"^open_async\(\) has no argument 'zzz' \(its arguments: "):
+    with pytest.raises(
+        nexus.errors.BadSetting,
+        match=r"^open_async\(\) has no argument 'zzz' \(its arguments: ",
+        check=has_code("unknown_argument"),
+    ):
         nexus.open_async(zzz=4)  # type: ignore[call-arg]
 
 
 def test_swapped_letters_are_recognized_before_nearer_names() -> None:
-    with pytest.raises(nexus.errors.BadSetting, match="did you mean 'model'"):
+    with pytest.raises(nexus.errors.BadSetting, match="did you mean 'model'", check=has_code("unknown_argument")):
         nexus.open(modle="gpt-4o")  # type: ignore[call-arg]
 
 
 def test_argument_of_another_function_is_rejected() -> None:
-    with pytest.raises(nexus.errors.BadSetting, match=r"^available_tokens\(\) .*did you mean 'session'"):
+    with pytest.raises(
+        nexus.errors.BadSetting,
+        match=r"^available_tokens\(\) .*did you mean 'session'",
+        check=has_code("unknown_argument"),
+    ):
         FUNCTIONS["available_tokens"](sesion="main")
-    with pytest.raises(nexus.errors.BadSetting, match=r"^available_tokens\(\) has no argument 'images'"):
+    with pytest.raises(
+        nexus.errors.BadSetting,
+        match=r"^available_tokens\(\) has no argument 'images'",
+        check=has_code("unknown_argument"),
+    ):
         FUNCTIONS["available_tokens"](images=())
-    with pytest.raises(nexus.errors.BadSetting, match=r"^user\(\) .*did you mean 'source'"):
+    with pytest.raises(
+        nexus.errors.BadSetting, match=r"^user\(\) .*did you mean 'source'", check=has_code("unknown_argument")
+    ):
         nexus.user("Hi", sorce="hook")  # type: ignore[call-arg]
 
 

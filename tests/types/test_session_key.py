@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nexus.errors import BadSetting
 from nexus.types.session_key import KINDS, MAX_CHARS, SessionKey, check, key, parse
+from support.errors import has_code
 
 BAD_NAMES = ["", " ann", "ann ", "a\nb", "a\x00b", "a\x1bb", "a\u2028b", "a\u202eb", "a\ud800b", "n" * (MAX_CHARS + 1)]
 
@@ -27,7 +28,7 @@ def test_label_without_known_prefix_is_free(label: str) -> None:
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_invalid_name_raises_bad_session_key(kind: str, name: str) -> None:
-    with pytest.raises(BadSetting, match=f"the part after '{kind}:'"):
+    with pytest.raises(BadSetting, match=f"the part after '{kind}:'", check=has_code("bad_session_key")):
         parse(f"{kind}:{name}")
 
 
@@ -50,12 +51,14 @@ def test_worker_is_rejected_in_sessions_of_people(label: str) -> None:
     """Document 002, "MA vs WA Context Differences": "Session history | Full MA thread | Only WA task context"."""
     check(label, "manager")
     check(label, "unified")
-    with pytest.raises(BadSetting, match="role 'worker' not admitted in session"):
+    with pytest.raises(BadSetting, match="role 'worker' not admitted in session", check=has_code("bad_session_key")):
         check(label, "worker")
 
 
 def test_manager_is_rejected_in_worker_session() -> None:
     check("worker:report", "worker")
     check("worker:report", "unified")
-    with pytest.raises(BadSetting, match="role 'manager' not admitted in session 'worker:report'"):
+    with pytest.raises(
+        BadSetting, match="role 'manager' not admitted in session 'worker:report'", check=has_code("bad_session_key")
+    ):
         check("worker:report", "manager")

@@ -30,6 +30,7 @@ from nexus.workspace.attachments import (
 from nexus.workspace.files.reader import Files
 from nexus.workspace.image_files import MAX_BYTES
 from nexus.workspace.source_context import WorkspaceContext
+from support.errors import has_code
 from support.validity import CHECKS
 
 PLACE = "52 31 12 N 13 24 18 E"
@@ -117,21 +118,21 @@ def test_image_type_follows_content_not_name(tmp_path: Path) -> None:
 )
 def test_other_formats_are_rejected_whatever_the_name(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "picture.png").write_bytes(data)
-    with pytest.raises(UnreadableFile, match="no PNG, JPEG, GIF or WebP"):
+    with pytest.raises(UnreadableFile, match="no PNG, JPEG, GIF or WebP", check=has_code("bad_image")):
         image_from_file(tmp_path / "picture.png")
 
 
 def test_pixel_limit_is_checked_before_decoding() -> None:
     bomb = one_bit_png(9_400, 9_400)
     assert len(bomb) < 12_000
-    with pytest.raises(UnreadableFile, match="9400x9400 pixels, over 40,000,000"):
+    with pytest.raises(UnreadableFile, match="9400x9400 pixels, over 40,000,000", check=has_code("bad_image")):
         image_from_bytes(bomb)
-    with pytest.raises(UnreadableFile, match="over 100"):
+    with pytest.raises(UnreadableFile, match="over 100", check=has_code("bad_image")):
         image_from_bytes(one_bit_png(11, 10), config=ImagesConfig(max_pixels=100))
     small, promised = (b"IHDR" + struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0) for side in (1, 100_000))
     told = [data + struct.pack(">I", zlib.crc32(data)) for data in (small, promised)]
     assert told[0] in one_bit_png(1, 1)
-    with pytest.raises(UnreadableFile, match="far more pixels than are ever shown"):
+    with pytest.raises(UnreadableFile, match="far more pixels than are ever shown", check=has_code("bad_image")):
         image_from_bytes(one_bit_png(1, 1).replace(told[0], told[1]))
 
 
@@ -143,7 +144,7 @@ def test_very_wide_image_is_scaled_to_provider_limit() -> None:
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP"])
 def test_truncated_image_is_rejected(form: str) -> None:
     data = saved(noise(64, 48), form)
-    with pytest.raises(UnreadableFile):
+    with pytest.raises(UnreadableFile, check=has_code("bad_image")):
         image_from_bytes(data[: len(data) // 2])
 
 
@@ -170,14 +171,14 @@ def test_only_regular_image_files_are_read(tmp_path: Path) -> None:
     (tmp_path / "circle.png").symlink_to(tmp_path / "circle.png")
     names = ["pipe.png", "folder.png", "empty.png", "nowhere.png", "circle.png", "missing.png", "a\0b.png", "x" * 300]
     for name in [*(tmp_path / name for name in names), "/dev/zero", "/proc/self/environ"]:
-        with pytest.raises(UnreadableFile):
+        with pytest.raises(UnreadableFile, check=has_code("bad_image")):
             image_from_file(name)
 
 
 def test_file_over_byte_limit_is_rejected_before_reading(tmp_path: Path) -> None:
     with (tmp_path / "sparse.png").open("wb") as target:
         target.truncate(10_000_000_000)
-    with pytest.raises(UnreadableFile, match="10,000,000,000 bytes, over 20,000,000"):
+    with pytest.raises(UnreadableFile, match="10,000,000,000 bytes, over 20,000,000", check=has_code("bad_image")):
         image_from_file(tmp_path / "sparse.png")
 
 
@@ -192,7 +193,7 @@ def test_link_is_followed_for_user_but_not_out_of_workspace(
     assert image_from_file(workspace / "link.png").width == 64
     assert image_from_file("own.png", inside=workspace).width == 64
     for name in ("link.png", "../secret.png", str(tmp_path / "secret.png")):
-        with pytest.raises(UnreadableFile, match="outside the workspace"):
+        with pytest.raises(UnreadableFile, match="outside the workspace", check=has_code("bad_image")):
             image_from_file(name, inside=workspace)
 
 

@@ -19,6 +19,7 @@ from nexus.errors import BadEvent
 from nexus.ledger.jsonl import load
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.tokens.counter import get_counter
+from support.errors import has_code
 from support.replay import Mark, append, mark
 from support.validity import CHECKS
 
@@ -206,7 +207,7 @@ def test_result_of_a_call_that_a_compaction_hides_is_accepted() -> None:
 def test_result_without_any_call_is_an_error() -> None:
     with opened() as nx:
         nx.record(nx.assemble("Hello", session="s"), AgentResult((assistant("Hello."),)))
-        with pytest.raises(BadEvent, match="answer no open call"):
+        with pytest.raises(BadEvent, match="answer no open call", check=has_code("empty_event")):
             nx.assemble([tool("nosuch", "result")], session="s")
 
 

@@ -18,6 +18,7 @@ from nexus.engine.analysis.replay import ReplayOverrides
 from nexus.errors import BadConfig, NotFound
 from nexus.types.profile import Profile
 from nexus.workspace.files.reader import STEP_NS
+from support.errors import has_code
 from workspace.sources.gathering import put, told, write
 
 RULES = 'what = "rules alone"\nsystem = ["rules"]\ncurrent = ["moment"]\n'
@@ -66,7 +67,11 @@ def test_changed_user_file_applies_to_next_call(home: Path, opened: Open) -> Non
         path.write_text(SOUL)
         assert system(nx) == "# Soul\n\nCalm."
         path.unlink()
-        with pytest.raises(NotFound, match="profiles: bare, layered, repl, tagged, tagged_stable, turnlog, workspace"):
+        with pytest.raises(
+            NotFound,
+            match="profiles: bare, layered, repl, tagged, tagged_stable, turnlog, workspace",
+            check=has_code("unknown_profile"),
+        ):
             system(nx)
 
 
@@ -133,11 +138,19 @@ def test_program_profiles_may_be_values_or_files_and_rank_first(home: Path, tmp_
     elsewhere = put(tmp_path / "elsewhere" / "any.toml", RULES)
     with opened(profiles={"mine": elsewhere, "value": Profile("value", "", ("rules",), ())}) as nx:
         assert system(nx) == system(nx, "value") == "# Workspace rules\n\nBe exact."
-    with opened(profiles={"layered": elsewhere}) as nx, pytest.raises(BadConfig, match="is a built-in profile"):
+    with (
+        opened(profiles={"layered": elsewhere}) as nx,
+        pytest.raises(BadConfig, match="is a built-in profile", check=has_code("bad_profile")),
+    ):
         nx.assemble("hi")
-    with opened(profiles={"mine": tmp_path / "nowhere.toml"}) as nx, pytest.raises(BadConfig, match="No such file"):
+    with (
+        opened(profiles={"mine": tmp_path / "nowhere.toml"}) as nx,
+        pytest.raises(BadConfig, match="No such file", check=has_code("bad_profile")),
+    ):
         system(nx)
-    with pytest.raises(BadConfig, match=r"profiles\.mine: expected a Profile or its file, not int"):
+    with pytest.raises(
+        BadConfig, match=r"profiles\.mine: expected a Profile or its file, not int", check=has_code("bad_profile")
+    ):
         opened(profiles={"mine": 3})
 
 
@@ -147,7 +160,7 @@ def test_profile_name_is_never_a_path(home: Path, root: Path, opened: Open) -> N
     mine(home, RULES)
     with opened() as nx:
         for name in (str(program), "../evil", "evil.py", "../../agent/evil.py", "mine.toml", "MINE", "a\0b", "."):
-            with pytest.raises(NotFound):
+            with pytest.raises(NotFound, check=has_code("unknown_profile")):
                 system(nx, name)
     assert not ran.exists()
 
@@ -195,9 +208,13 @@ def test_workspace_python_file_is_not_run(root: Path, opened: Open) -> None:
     ran = root / "ran"
     mine(root / ".nexus", f"import os\nos.mkdir({str(ran)!r})\n{PROGRAM}", "mine.py")
     with opened() as nx:
-        with pytest.raises(NotFound, match=r"\.nexus/profiles/mine\.py is not run: Python files count in your"):
+        with pytest.raises(
+            NotFound,
+            match=r"\.nexus/profiles/mine\.py is not run: Python files count in your",
+            check=has_code("unknown_profile"),
+        ):
             system(nx)
-        with pytest.raises(NotFound) as unknown:
+        with pytest.raises(NotFound, check=has_code("unknown_profile")) as unknown:
             system(nx, "another")
         assert "mine" not in str(unknown.value), "what is not run is not offered"
         rows, _ = nx.profiles.entries()
@@ -242,14 +259,14 @@ def test_python_file_without_valid_profile_is_an_error(home: Path, opened: Open,
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with opened() as nx:
         for _ in range(2):
-            with pytest.raises(BadConfig) as raised:
+            with pytest.raises(BadConfig, check=has_code("bad_profile")) as raised:
                 system(nx)
             assert said in str(raised.value)
         path.write_text(PROGRAM)
         assert system(nx) == "# Tickets\n\n- 12"
         path.write_text("1/0")
         for _ in range(2):
-            with pytest.raises(BadConfig, match="ZeroDivisionError"):
+            with pytest.raises(BadConfig, match="ZeroDivisionError", check=has_code("bad_profile")):
                 system(nx)
 
 
@@ -272,14 +289,18 @@ def test_broken_file_affects_only_its_own_name(home: Path, opened: Open) -> None
     with opened() as nx:
         assert system(nx, "fine") == "# Workspace rules\n\nBe exact."
         assert "Be exact." in nx.assemble("hi").system_prompt
-        with pytest.raises(BadConfig, match=r"profiles/mine\.toml: system: expected names of sources, not 'rulez'"):
+        with pytest.raises(
+            BadConfig,
+            match=r"profiles/mine\.toml: system: expected names of sources, not 'rulez'",
+            check=has_code("bad_profile"),
+        ):
             system(nx)
 
 
 def test_broken_user_file_does_not_fall_back_to_workspace(home: Path, root: Path, opened: Open) -> None:
     mine(home, "system = 3")
     mine(root / ".nexus", SOUL)
-    with opened() as nx, pytest.raises(BadConfig):
+    with opened() as nx, pytest.raises(BadConfig, check=has_code("bad_profile")):
         system(nx)
 
 
@@ -288,12 +309,22 @@ def test_workspace_profile_link_outside_is_rejected(root: Path, tmp_path: Path, 
     folder = root / ".nexus" / "profiles"
     folder.mkdir(parents=True)
     (folder / "mine.toml").symlink_to(outside)
-    with opened() as nx, pytest.raises(BadConfig, match="expected a file inside the workspace, not a link"):
+    with (
+        opened() as nx,
+        pytest.raises(
+            BadConfig, match="expected a file inside the workspace, not a link", check=has_code("bad_profile")
+        ),
+    ):
         system(nx)
     (folder / "mine.toml").unlink()
     folder.rmdir()
     folder.symlink_to(outside.parent)
-    with opened() as nx, pytest.raises(BadConfig, match="expected a file inside the workspace, not a link"):
+    with (
+        opened() as nx,
+        pytest.raises(
+            BadConfig, match="expected a file inside the workspace, not a link", check=has_code("bad_profile")
+        ),
+    ):
         system(nx)
 
 
@@ -317,7 +348,9 @@ def test_special_or_large_file_is_an_error_without_waiting(root: Path, opened: O
         stream.truncate(10_000_000_000)
     with opened() as nx:
         for name in ("folder", "pipe", "nowhere", "circle", "huge", "binary", "sparse"):
-            with pytest.raises(BadConfig, match=rf"{name}\.toml: expected a readable text file"):
+            with pytest.raises(
+                BadConfig, match=rf"{name}\.toml: expected a readable text file", check=has_code("bad_profile")
+            ):
                 system(nx, name)
         rows = [row for row in nx.profiles.entries()[0] if row.kind == "workspace"]
         assert len(rows) == 7
@@ -330,9 +363,11 @@ def test_circular_extends_is_an_error_that_shows_the_circle(home: Path, opened: 
     mine(home, 'extends = "a"', "c.toml")
     mine(home, 'extends = "self"', "self.toml")
     with opened() as nx:
-        with pytest.raises(BadConfig, match=r"c\.toml: extends: expected no circle: a → b → c → a"):
+        with pytest.raises(
+            BadConfig, match=r"c\.toml: extends: expected no circle: a → b → c → a", check=has_code("bad_profile")
+        ):
             system(nx, "a")
-        with pytest.raises(BadConfig, match="self → self"):
+        with pytest.raises(BadConfig, match="self → self", check=has_code("bad_profile")):
             system(nx, "self")
 
 
@@ -341,7 +376,9 @@ def test_long_extends_chain_is_an_error(home: Path, opened: Open) -> None:
         mine(home, f'extends = "p{number + 1}"', f"p{number}.toml")
     mine(home, RULES, "p1000.toml")
     with opened() as nx:
-        with pytest.raises(BadConfig, match=f"at most {MOST_EXTENDED} profiles that extend one another"):
+        with pytest.raises(
+            BadConfig, match=f"at most {MOST_EXTENDED} profiles that extend one another", check=has_code("bad_profile")
+        ):
             system(nx, "p0")
         assert system(nx, f"p{1000 - MOST_EXTENDED}") == "# Workspace rules\n\nBe exact."
 
@@ -352,7 +389,7 @@ def test_user_profile_cannot_extend_workspace_profile(home: Path, root: Path, op
     mine(home, RULES, "base.toml")
     mine(root / ".nexus", 'extends = "base"\nafter = { rules = "soul" }', "more.toml")
     with opened() as nx:
-        with pytest.raises(BadConfig, match="extends: expected the name of a profile"):
+        with pytest.raises(BadConfig, match="extends: expected the name of a profile", check=has_code("bad_profile")):
             system(nx)
         assert system(nx, "more") == "# Workspace rules\n\nBe exact.\n\n# Soul\n\nCalm."
 
@@ -413,7 +450,7 @@ def test_plan_compact_explain_and_what_if_use_custom_profiles(home: Path, opened
         assert nx.explain("main", 1).lines
         assert nx.what_if("main", 1, ReplayOverrides(profile="mine")).system_prompt == "# Workspace rules\n\nBe exact."
         assert nx.what_if("main", 1, ReplayOverrides(profile="program")).system_prompt == "# Tickets\n\n- 12"
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound, check=has_code("unknown_profile")):
             nx.what_if("main", 1, ReplayOverrides(profile="nobody"))
 
 

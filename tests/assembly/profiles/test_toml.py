@@ -14,6 +14,7 @@ from nexus.assembly.profiles.user.toml import MOST_SOURCES, build_profile, parse
 from nexus.errors import BadConfig, bad_profile
 from nexus.types.profile import Profile, Share
 from nexus.workspace.sources.registry import SOURCES
+from support.errors import has_code
 
 FILE = "~/.nexus/profiles/mine.toml"
 
@@ -24,7 +25,7 @@ def made(text: str, base: Profile | None = None) -> Profile:
 
 def refused(text: str, base: Profile | None = LAYERED) -> tuple[str, str]:
     """The key and what was expected there; the text names both, and the file."""
-    with pytest.raises(BadConfig) as raised:
+    with pytest.raises(BadConfig, check=has_code("bad_profile")) as raised:
         made(text, base)
     error = raised.value
     assert error.file == FILE

@@ -23,6 +23,7 @@ from nexus.compat.nanobot.session.manager import SessionManager
 from nexus.errors import BadEvent, NotFound, OverCap
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config, InstructionsConfig
+from support.errors import has_code
 from support.skills import SHELL
 from support.validity import CHECKS
 from workspace.skills.making import READ_FILE, skill
@@ -210,7 +211,7 @@ def test_the_names_and_parameters_are_the_printed_ones() -> None:
 
 
 def test_a_workspace_has_to_be_there(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="nexus init"):
+    with pytest.raises(NotFound, match="nexus init", check=has_code("workspace_missing")):
         ContextBuilder(tmp_path / "none")
 
 
@@ -357,7 +358,7 @@ def test_an_image_that_cannot_be_read_is_a_warning_and_a_note_in_the_text(tmp_pa
 
 
 def test_a_message_of_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadEvent):
+    with pytest.raises(BadEvent, check=has_code("empty_event")):
         built(tmp_path).build_messages([], " \n")
 
 

@@ -15,6 +15,7 @@ from nexus.compat.nanobot.session.manager import Session, SessionManager
 from nexus.errors import BadReply, BadSetting, NotFound
 from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Image, Message, Text, ToolResult
+from support.errors import has_code
 from support.hostile import PIXEL
 from support.validity import CHECKS
 
@@ -244,7 +245,7 @@ def test_the_same_key_is_the_same_session_and_an_alias_leads_to_it(sessions: Ses
 
 @pytest.mark.parametrize("key", ["", "  ", "dm:", "worker: x", "dm:a\nb"])
 def test_what_is_no_key_is_refused(sessions: SessionManager, key: str) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_session_key")):
         sessions.get_or_create(key)
     assert sessions.engine.sessions() == []
 
@@ -264,5 +265,5 @@ def test_system_prompts_are_not_stored_each_call_makes_its_own(sessions: Session
 
 
 def test_missing_workspace_raises(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, check=has_code("workspace_missing")):
         SessionManager(tmp_path / "none")

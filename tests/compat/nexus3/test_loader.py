@@ -13,6 +13,7 @@ from nexus.compat.nexus3.context.loader import ContextLayer, ContextLoader, Cont
 from nexus.compat.nexus3.context.prompt_loader import get_system_info
 from nexus.errors import BadConfig, NotFound, OverCap
 from nexus.types.config import Config, ImagesConfig
+from support.errors import has_code
 
 
 def write(path: Path, text: str) -> Path:
@@ -109,7 +110,7 @@ def test_files_are_read_for_each_load_and_what_was_left_out_is_said(home: Path, 
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, check=has_code("workspace_missing")):
         ContextLoader(tmp_path / "nowhere").load()
 
 

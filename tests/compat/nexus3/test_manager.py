@@ -13,6 +13,7 @@ from compat.nexus3.talks import AT, Clock, Listener, call, manager, problems, te
 from nexus.compat.nexus3.context import ContextConfig, ContextManager, SimpleTokenCounter, TiktokenCounter
 from nexus.errors import BadReply, BadSetting, BadTool
 from nexus.types.message import Text, ToolCall, ToolResult
+from support.errors import has_code
 from support.sdk_replies import openai_reply
 
 START = "[Session started: 2026-01-13 14:30 (UTC)]"
@@ -54,9 +55,9 @@ def test_a_setting_that_cannot_be_is_refused_with_the_choices() -> None:
     with pytest.raises(BadSetting, match=r"strategy \['oldest_first'\] unknown"):
         ContextConfig(truncation_strategy=["oldest_first"])  # pyright: ignore[reportArgumentType]
     for amount in (-1, "8000", 8000.5, None):
-        with pytest.raises(BadSetting, match="max_tokens invalid: "):
+        with pytest.raises(BadSetting, match="max_tokens invalid: ", check=has_code("bad_budget")):
             ContextConfig(max_tokens=amount)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(BadSetting, match="reserve_tokens"):
+    with pytest.raises(BadSetting, match="reserve_tokens", check=has_code("bad_budget")):
         ContextConfig(reserve_tokens=-1)
     with pytest.raises(BadSetting, match="message or system"):
         ContextManager(clock="wall")  # pyright: ignore[reportArgumentType]

@@ -12,6 +12,7 @@ from nexus.compat.nexus3.context.loader import ContextLoader
 from nexus.compat.nexus3.context.prompt_loader import DEFAULTS, FilePromptSource, PromptSource, get_system_info
 from nexus.errors import NotFound
 from nexus.workspace.environment.machine import operating_system, terminal_name
+from support.errors import has_code
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def test_a_projects_file_may_not_lead_out_of_the_project_and_ones_own_may(home: 
 def test_a_working_directory_that_was_deleted_is_said(home: Path) -> None:
     Path.cwd().rmdir()
     for load in (get_system_info, PromptLoader().load, ContextLoader(home=home).load):
-        with pytest.raises(NotFound, match="was deleted"):
+        with pytest.raises(NotFound, match="was deleted", check=has_code("workspace_missing")):
             load()
 
 

@@ -29,6 +29,7 @@ from nexus.providers.prompt_cache import Cache, CacheOutcome, cache_rule
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, assistant, tool, user
 from nexus.types.request import Event
+from support.errors import has_code
 
 CLAUDE, GPT, GEMINI = "claude-sonnet-4-5", "gpt-4o", "gemini-2.5-pro"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
@@ -223,7 +224,7 @@ def test_empty_session_has_no_calls_and_unknown_one_raises(nx: nexus.Engine) -> 
     assert found.relative(found.rows[1]) is None
     with pytest.raises(NoSuchSession):
         simulate_session(nx, "none", nx.resolve(CLAUDE))
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_budget")):
         played(nx, budget=0)
 
 

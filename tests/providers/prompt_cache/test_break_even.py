@@ -23,6 +23,7 @@ from nexus.providers.prompt_cache import (
     simulate,
 )
 from nexus.tokens.model import resolve
+from support.errors import has_code
 
 CLAUDE = Rates(input=100, output=500, read=10, write=125)
 
@@ -45,7 +46,7 @@ def test_break_is_free_when_uncached_and_none_when_unpriced() -> None:
     assert price_of_break(0, claude) == price_of_break(1_023, claude) == 0
     assert price_of_break(500, claude, prompt_tokens=9_000) == Decimal("0.001725")
     assert price_of_break(10_000, resolve("no-such-model")) is None
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_call")):
         price_of_break(-1, claude)
 
 
@@ -78,7 +79,7 @@ def test_break_even_is_first_call_with_net_gain(rewritten: int, dropped: int) ->
 
 
 def test_break_even_rejects_negative_tokens() -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_call")):
         break_even(-1, 0, CLAUDE)
 
 
@@ -167,5 +168,5 @@ def test_cuts_are_shallower_and_rarer_when_history_has_worth() -> None:
     ],
 )
 def test_cheapest_cut_points_reject_invalid_cycle(course: CutCycle) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_call")):
         cheapest_cut_points(course, CLAUDE)

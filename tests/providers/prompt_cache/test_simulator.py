@@ -20,6 +20,7 @@ from nexus.providers.prompt_cache import (
     sum_outcomes,
 )
 from nexus.tokens.model import resolve
+from support.errors import has_code
 
 MARKED = CacheRule("anthropic", 4, 20, 100, 1, 300_000, Rates(100, 500, 10, 125))
 PLAIN = CacheRule("openai", 0, 0, 100, 16, 300_000, Rates(100, 500, 10, 100))
@@ -169,7 +170,7 @@ def test_equal_key_after_other_prefix_is_not_cached() -> None:
     ],
 )
 def test_simulator_rejects_invalid_call(call: CacheCall) -> None:
-    with pytest.raises(BadSetting):
+    with pytest.raises(BadSetting, check=has_code("bad_call")):
         Cache(MARKED).send(call)
 
 

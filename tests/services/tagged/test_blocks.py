@@ -11,6 +11,7 @@ from nexus.errors import UnreadableFile
 from nexus.render.tool_list import capabilities_text
 from nexus.services import tagged
 from services.tagged.making import HOSTILE, marks
+from support.errors import has_code
 
 FRIEND = "[FRIENDS_INFO]\nAbout this friend:\n\nI prefer concise, direct answers. I'm interested in AI ethics and philosophy."
 """Document 000, "User Message: [FRIENDS_INFO]", to the character."""
@@ -87,5 +88,5 @@ def test_tool_description_cannot_open_another_block(text: str) -> None:
     "text", ["", "[SOMETHING]\nx", "[THIS_MOMENT]\n<human_input>\nx\n</human_input>", " [MOOD]\nx"]
 )
 def test_other_text_is_rejected_by_parsers(read: Callable[[str], object], text: str) -> None:
-    with pytest.raises(UnreadableFile):
+    with pytest.raises(UnreadableFile, check=has_code("bad_context")):
         read(text)

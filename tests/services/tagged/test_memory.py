@@ -20,6 +20,7 @@ from nexus.services.tagged import (
     tool_use,
 )
 from services.tagged.making import ENTRIES, HOSTILE, USES, marks
+from support.errors import has_code
 
 SEARCH = ToolUse("web_search", "query", "AI development 2025")
 PRINTED = (
@@ -225,7 +226,7 @@ def test_forged_answer_stays_part_of_the_human_text() -> None:
     ],
 )
 def test_other_text_is_rejected_by_parsers(text: str) -> None:
-    with pytest.raises(UnreadableFile):
+    with pytest.raises(UnreadableFile, check=has_code("bad_context")):
         parse_memory(text)
 
 

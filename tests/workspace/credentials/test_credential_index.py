@@ -12,6 +12,7 @@ import pytest
 from nexus.errors import CredentialError
 from nexus.workspace.credentials import index
 from nexus.workspace.credentials.index import FILE, CredentialEntry, change, read
+from support.errors import has_code
 
 ENTRY = CredentialEntry("twitter", "variable", variable="TWITTER_TOKEN")
 
@@ -65,7 +66,7 @@ def test_damaged_index_is_an_error_and_stays_unchanged(home: Path, data: bytes) 
     home.mkdir()
     (home / FILE).write_bytes(data)
     for touch in (read, add):
-        with pytest.raises(CredentialError, match="left unchanged") as caught:
+        with pytest.raises(CredentialError, match="left unchanged", check=has_code("credentials_damaged")) as caught:
             touch(home)
         assert "hunter2" not in str(caught.value)
     assert (home / FILE).read_bytes() == data
@@ -79,7 +80,7 @@ def test_link_folder_or_pipe_is_not_an_index(home: Path, tmp_path: Path) -> None
     for make in (lambda: (home / FILE).symlink_to(outside), (home / FILE).mkdir, lambda: os.mkfifo(home / FILE)):
         make()
         for touch in (read, add):
-            with pytest.raises(CredentialError, match="left unchanged"):
+            with pytest.raises(CredentialError, match="left unchanged", check=has_code("credentials_damaged")):
                 touch(home)
         (home / FILE).rmdir() if (home / FILE).is_dir() else (home / FILE).unlink()
     assert outside.read_text() == '{"form": 1}'
@@ -102,13 +103,15 @@ def test_stale_lock_error_names_the_lock_file(home: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(index, "LOCK_WAIT_S", 0.05)
     home.mkdir()
     (home / f"{FILE}.lock").write_text("")
-    with pytest.raises(CredentialError, match=r"delete .*credentials\.json\.lock"):
+    with pytest.raises(
+        CredentialError, match=r"delete .*credentials\.json\.lock", check=has_code("credentials_not_saved")
+    ):
         add(home)
 
 
 def test_uncreatable_folder_is_an_error(home: Path) -> None:
     home.write_text("a file")
-    with pytest.raises(CredentialError, match="cannot be written"):
+    with pytest.raises(CredentialError, match="cannot be written", check=has_code("credentials_not_saved")):
         add(home)
 
 

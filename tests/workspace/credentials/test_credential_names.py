@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nexus.errors import CredentialError
 from nexus.workspace.credentials.index import check_name, is_name, is_valid_for, name_of, variable_of
+from support.errors import has_code
 
 NAMES = st.from_regex(r"[a-z0-9]{1,12}(-[a-z0-9]{1,12}){0,3}", fullmatch=True)
 
@@ -33,7 +34,7 @@ HOSTILE = ["", "../../etc/passwd", "a/b", "a\\b", "C:", "~", "a\nb", "a\0b", "-a
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_invalid_name_is_rejected_without_being_shown(name: str) -> None:
-    with pytest.raises(CredentialError) as caught:
+    with pytest.raises(CredentialError, check=has_code("bad_credential")) as caught:
         check_name(name)
     assert len(name) < 3 or name not in str(caught.value)
 

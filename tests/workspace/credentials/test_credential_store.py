@@ -17,6 +17,7 @@ from nexus.errors import CredentialError, NexusError, NoCredential, PackageMissi
 from nexus.workspace.credentials import index
 from nexus.workspace.credentials.secret import Secret
 from nexus.workspace.credentials.store import Credentials
+from support.errors import has_code
 from support.keyrings import Dropping, Garbled, Hanging, Plain, Raising, Working
 
 CANARY = "canary-7f3a91"
@@ -74,7 +75,7 @@ def test_custom_variable_can_be_referenced(store: Credentials, variables: dict[s
     assert store.get("twitter").reveal() == CANARY
     assert states(store) == {"twitter": ("variable", "MY_KEY", "unchecked")}
     for wrong in (CANARY, "A=B", "a b", "", "A\nB", "../x"):
-        with pytest.raises(CredentialError) as caught:
+        with pytest.raises(CredentialError, check=has_code("bad_credential")) as caught:
             store.refer("twitter", wrong)
         assert not wrong or wrong not in str(caught.value)
 
@@ -87,7 +88,7 @@ def test_key_of_a_model_is_found_by_its_variable(store: Credentials) -> None:
 
 def test_refer_does_not_replace_keyring_value(store: Credentials) -> None:
     store.set("twitter", Secret(CANARY))
-    with pytest.raises(CredentialError, match="credential remove twitter"):
+    with pytest.raises(CredentialError, match="credential remove twitter", check=has_code("bad_credential")):
         store.refer("twitter", "MY_KEY")
     assert store.get("twitter").reveal() == CANARY
 
@@ -184,7 +185,7 @@ def test_unusable_keyring_error_names_alternative(
     monkeypatch.setattr(chainer.ChainerBackend, "backends", [Plain()])
     bad = UNUSABLE[kind]()
     keyring.set_keyring(bad)
-    with pytest.raises(CredentialError, match=f"{OWN}.*--variable") as caught:
+    with pytest.raises(CredentialError, match=f"{OWN}.*--variable", check=has_code("keyring_unusable")) as caught:
         store.set("twitter", Secret(CANARY))
     assert CANARY not in str(caught.value)
     assert not (store.home / index.FILE).exists()
@@ -197,7 +198,7 @@ def test_unresponsive_keyring_times_out(home: Path, ring: Working, hanging: Hang
     store = Credentials(home, {}, timeout_s=0.05)
     keyring.set_keyring(hanging)
     for wait in (lambda: store.get("twitter"), lambda: store.check(["twitter"], 1), lambda: store.remove("twitter")):
-        with pytest.raises(CredentialError, match="did not answer"):
+        with pytest.raises(CredentialError, match="did not answer", check=has_code("keyring_unusable")):
             wait()
     assert states(store) == {"twitter": ("keyring", "", "unchecked")}
 
@@ -218,7 +219,7 @@ def test_variables_work_without_keyring_package(store: Credentials, monkeypatch:
 
 @pytest.mark.parametrize("value", ["", "x" * 10_000_000, "a\0b"], ids=["empty", "10 MB", "nul"])
 def test_empty_value_is_not_stored(store: Credentials, ring: Working, value: str) -> None:
-    with pytest.raises(CredentialError, match="nothing was stored"):
+    with pytest.raises(CredentialError, match="nothing was stored", check=has_code("bad_credential")):
         store.set("twitter", Secret(value))
     assert (ring.values, states(store)) == ({}, {})
 

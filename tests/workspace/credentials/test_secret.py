@@ -18,6 +18,7 @@ from rich.pretty import pretty_repr
 
 from nexus.errors import CredentialError
 from nexus.workspace.credentials.secret import MAX_BYTES, Secret, check_secret
+from support.errors import has_code
 
 CANARY = "canary-7f3a91"
 
@@ -71,7 +72,7 @@ def test_secret_cannot_be_serialized(write: object) -> None:
 )
 def test_impossible_value_is_rejected_without_being_shown(value: str, problem: str) -> None:
     secret = Secret(f"{value}")
-    with pytest.raises(CredentialError, match=problem) as caught:
+    with pytest.raises(CredentialError, match=problem, check=has_code("bad_credential")) as caught:
         check_secret(secret)
     frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack[1:]
     assert frames

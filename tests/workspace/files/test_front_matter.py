@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nexus.errors import UnreadableFile
 from nexus.workspace.files.front_matter import FRONT_MATTER_CHARS, MAX_LEVELS, Content, front_matter
+from support.errors import has_code
 
 
 def plain(content: Content) -> Any:
@@ -69,25 +70,25 @@ def test_body_starts_after_second_delimiter() -> None:
     ],
 )
 def test_invalid_front_matter_error_names_line(text: str, line: int, why: str) -> None:
-    with pytest.raises(UnreadableFile, match=why) as caught:
+    with pytest.raises(UnreadableFile, match=why, check=has_code("bad_skill")) as caught:
         front_matter(text)
     assert caught.value.line == line
 
 
 def test_first_alias_is_rejected() -> None:
     levels = [f"l{at}: &l{at} [{', '.join([f'*l{at - 1}'] * 9)}]" for at in range(1, 10)]
-    with pytest.raises(UnreadableFile, match=r"alias \(\*l0\)"):
+    with pytest.raises(UnreadableFile, match=r"alias \(\*l0\)", check=has_code("bad_skill")):
         front_matter("\n".join(["---", "l0: &l0 [lol]", *levels, "---", ""]))
 
 
 def test_large_front_matter_is_not_parsed() -> None:
-    with pytest.raises(UnreadableFile, match=f"over {FRONT_MATTER_CHARS:,}"):
+    with pytest.raises(UnreadableFile, match=f"over {FRONT_MATTER_CHARS:,}", check=has_code("bad_skill")):
         front_matter("---\n" + "x: y\n" * 200_000 + "---\n")
 
 
 @pytest.mark.parametrize("deep", ["[" * 3_000 + "]" * 3_000, "{a: " * 400 + "1" + "}" * 400])
 def test_nesting_depth_is_limited(deep: str) -> None:
-    with pytest.raises(UnreadableFile, match=f"deeper than {MAX_LEVELS}"):
+    with pytest.raises(UnreadableFile, match=f"deeper than {MAX_LEVELS}", check=has_code("bad_skill")):
         front_matter(f"---\nx: {deep}\n---\n")
 
 

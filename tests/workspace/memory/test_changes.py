@@ -16,6 +16,7 @@ from nexus.errors import NotFound
 from nexus.workspace.memory import changes, files
 from nexus.workspace.memory.changes import PROFILE, StoredFact
 from nexus.workspace.memory.notebook import Notebook
+from support.errors import has_code
 from workspace.memory.rows import book
 
 
@@ -59,7 +60,7 @@ def test_undo_takes_back_the_newest_change_and_keeps_edits_by_hand(tmp_path: Pat
     assert sorted(facts(notes)) == [("Facts", "one"), ("Mine", "by hand")]
     assert notes.undo().of == 1
     assert facts(notes) == [("Mine", "by hand")]
-    with pytest.raises(NotFound, match="no change to undo"):
+    with pytest.raises(NotFound, match="no change to undo", check=has_code("no_such_fact")):
         notes.undo()
     assert [entry.text.partition(" ")[0] for entry in notes.entries()] == ["Forgotten", "Undone"]
 
@@ -68,7 +69,7 @@ def test_undone_change_is_restored_by_undoing_the_undo(tmp_path: Path) -> None:
     notes = book(tmp_path)
     notes.add("one")
     notes.undo(1)
-    with pytest.raises(NotFound, match="already undone, by change 2"):
+    with pytest.raises(NotFound, match="already undone, by change 2", check=has_code("no_such_fact")):
         notes.undo(1)
     notes.undo(2)
     assert facts(notes) == [("Facts", "one")]
@@ -82,9 +83,9 @@ def test_undo_of_a_fact_that_was_edited_says_why_and_changes_nothing(tmp_path: P
     path = tmp_path / "memory/MEMORY.md"
     path.write_text(path.read_text().replace("one", "one and a half"))
     before = path.read_bytes(), len(list(notes.entries()))
-    with pytest.raises(NotFound, match="change 1 cannot be undone"):
+    with pytest.raises(NotFound, match="change 1 cannot be undone", check=has_code("no_such_fact")):
         notes.undo(1)
-    with pytest.raises(NotFound, match="change 9 not found"):
+    with pytest.raises(NotFound, match="change 9 not found", check=has_code("no_such_fact")):
         notes.undo(9)
     assert (path.read_bytes(), len(list(notes.entries()))) == before and len(notes.changes()) == 1
 
@@ -94,7 +95,7 @@ def test_undo_keeps_a_fact_that_a_later_change_added_again(tmp_path: Path) -> No
     notes.add("one")
     notes.forget("one")
     notes.add("one")
-    with pytest.raises(NotFound, match="cannot be undone"):
+    with pytest.raises(NotFound, match="cannot be undone", check=has_code("no_such_fact")):
         notes.undo(1)
     assert facts(notes) == [("Facts", "one")]
 

@@ -16,6 +16,7 @@ from nexus.types.message import assistant
 from nexus.workspace.memory import consolidation
 from nexus.workspace.memory.consolidation import accept, propose, reject
 from nexus.workspace.memory.notebook import Notebook
+from support.errors import has_code
 
 AT_MS = 1_772_807_400_000
 """2026-03-06 14:30 UTC."""
@@ -257,7 +258,7 @@ def test_unknown_id_and_damaged_store_are_errors_and_change_nothing(tmp_path: Pa
     say(nx, "I live in Lisbon.")
     (found,) = propose(notes, nx.ledger, ["main"]).proposals
     for decide in (accept, reject):
-        with pytest.raises(NotFound, match="'nope'"):
+        with pytest.raises(NotFound, match="'nope'", check=has_code("no_such_fact")):
             decide(notes, [found.id, "nope"])
     assert notes.facts() == [] and texts(propose(notes, nx.ledger, [])) == [found.text]
     (tmp_path / consolidation.STORE).write_text("{")

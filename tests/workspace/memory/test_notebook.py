@@ -17,6 +17,7 @@ from nexus.types.profile import Profile
 from nexus.workspace.memory import files
 from nexus.workspace.memory.notebook import Notebook
 from nexus.workspace.prompts import templates
+from support.errors import has_code
 from workspace.memory.comparing import shared
 
 AT_MS = 1_772_807_400_000
@@ -87,7 +88,7 @@ def test_forget_takes_number_or_exact_text(tmp_path: Path) -> None:
     before = (tmp_path / "MEMORY.md").read_bytes()
     notes = book(tmp_path)
     for what, numbers in {"twin": (1, 2), "3": (3, 4), "thre": (), "Three": (), "9": (), "0": (), "": ()}.items():
-        with pytest.raises(NotFound) as caught:
+        with pytest.raises(NotFound, check=has_code("no_such_fact")) as caught:
             notes.forget(what)
         assert caught.value.numbers == numbers, what
     assert (tmp_path / "MEMORY.md").read_bytes() == before
@@ -122,7 +123,7 @@ def test_search_ranks_matches_then_dates_and_supports_chinese(tmp_path: Path) ->
 def test_secret_is_rejected_unless_forced_with_warning(tmp_path: Path) -> None:
     notes = book(tmp_path)
     for write in (notes.add, notes.append):
-        with pytest.raises(BadFact) as caught:
+        with pytest.raises(BadFact, check=has_code("secret_found")) as caught:
             write("the key is sk-ant-api03-abcdefghijklmnopqrstuvwx")
         assert caught.value.kinds == ("anthropic key",)
     assert list(tmp_path.rglob("*.md")) == []
@@ -251,7 +252,7 @@ def test_concurrent_programs_keep_all_facts(tmp_path: Path) -> None:
 
 
 def test_missing_workspace_and_unknown_zone_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, check=has_code("workspace_missing")):
         MemoryStore(tmp_path / "none")
     with pytest.raises(BadSetting, match="time zone 'Mars/Base' not found"):
         MemoryStore(tmp_path, timezone="Mars/Base")

@@ -24,6 +24,7 @@ from nexus.types.message import Image, Message, Note, Text, ToolCall, assistant,
 from nexus.types.request import Attachment, Event
 from nexus.workspace.sources.event_blocks import HOOK_DATA, METADATA, VALUE_CHARS
 from nexus.workspace.times import parse_zone, windows_names
+from support.errors import has_code
 
 AT = 1_772_807_400_123
 """2026-03-06T14:30:00.123Z."""
@@ -357,7 +358,7 @@ def test_attachment_path_cannot_break_its_line() -> None:
 
 def test_event_with_only_attachment_is_valid_and_empty_one_rejected() -> None:
     assert message(event("", attachments=(Attachment("a.txt", "x"),))).endswith("```\nx\n```")
-    with pytest.raises(BadEvent, match="no attached file"):
+    with pytest.raises(BadEvent, match="no attached file", check=has_code("empty_event")):
         opened().assemble(Event())
 
 

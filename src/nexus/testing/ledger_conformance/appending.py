@@ -140,7 +140,7 @@ def check_unreadable_values(case: Case) -> None:
     entries = [NewEntry(messages=(SizedMessage(message, TokenSize(1, 1, 1)),)) for message in wrong]
     entries += [NewEntry(body=deep), NewEntry(body=None), NewEntry(body=[1])]  # pyright: ignore[reportArgumentType]
     for new in entries:
-        with raises(BadReference, f"an entry with {new.messages or type(new.body)}"):
+        with raises(BadReference, f"an entry with {new.messages or type(new.body)}", code="bad_entry"):
             put(case.store, "main", new)
     equal(list(case.store.dump()), before, "what is stored")
 

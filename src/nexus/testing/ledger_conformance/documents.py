@@ -63,7 +63,7 @@ def check_expected_versions(case: Case) -> None:
     for number in range(3):
         before = list(store.dump())
         for wrong in {0, 1, 2, 3, -1} - {number}:
-            with raises(HeadMoved, f"a change of version {wrong}") as caught:
+            with raises(HeadMoved, f"a change of version {wrong}", code="document_changed") as caught:
                 store.put_document("agent", "ann", {"wrong": wrong}, expected_number=wrong)
             equal((caught[0].expected, caught[0].actual, isinstance(caught[0], HeadMoved)), (wrong, number, True), "it")
         equal(list(store.dump()), before, "what is stored")
@@ -102,9 +102,9 @@ def check_refused_documents(case: Case) -> None:
     case.store.put_document("agent", "ann", {})
     before = list(case.store.dump())
     for body in wrong:
-        with raises(BadReference, f"the body {str(body)[:50]}"):
+        with raises(BadReference, f"the body {str(body)[:50]}", code="bad_entry"):
             case.store.put_document("agent", "ann", body)
-    with raises(BadReference, "a document without a kind"):
+    with raises(BadReference, "a document without a kind", code="bad_entry"):
         case.store.put_document("", "ann", {})
     equal(list(case.store.dump()), before, "what is stored")
 
@@ -225,7 +225,7 @@ def check_conflicting_documents(case: Case) -> None:
     other = SqliteLedger(":memory:", clock_ms=case.clock)
     other.put_document("agent", "aaa", {})
     other.put_document("agent", "ann", {"by": 2})
-    with raises(LedgerError, "loading another document"):
+    with raises(LedgerError, "loading another document", code="ledger_conflict"):
         case.store.load(other.dump())
     equal(list(case.store.dump()), before, "what is stored")
 
@@ -274,5 +274,5 @@ def check_documents_of_a_closed_store(case: Case) -> None:
         "documents": lambda: store.documents("agent"),
     }
     for method, call in calls.items():
-        with raises(LedgerUnusable, f"{method} on a closed store"):
+        with raises(LedgerUnusable, f"{method} on a closed store", code="ledger_closed"):
             call()

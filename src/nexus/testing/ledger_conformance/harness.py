@@ -87,12 +87,16 @@ def holds(condition: bool, what: str) -> None:
 
 
 @contextmanager
-def raises(kind: type[Error], what: str) -> Generator[list[Error]]:
-    """Raise AssertionError unless the block raises an error of this kind, which the yielded list then contains."""
+def raises(kind: type[Error], what: str, code: str = "") -> Generator[list[Error]]:
+    """Raise AssertionError unless the block raises an error of this kind, which the yielded list then contains.
+
+    `code`: the error's, by default that of its class.
+    """
     caught: list[Error] = []
     try:
         yield caught
     except kind as error:
+        equal(getattr(error, "code", ""), code or getattr(kind, "code", ""), f"{what}: code of the error")
         caught.append(error)
     except Exception as error:
         raise AssertionError(f"{what}: expected {kind.__name__}, found {type(error).__name__}: {error}") from error

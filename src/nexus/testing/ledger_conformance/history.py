@@ -125,7 +125,7 @@ def check_fork_of_what_was_moved(case: Case) -> None:
     append(store, "main", "one")
     before = list(store.dump())
     for session, expected in (("main", 0), ("main", 2), ("new", 1)):
-        with raises(HeadMoved, f"a fork of {session} after move {expected}"):
+        with raises(HeadMoved, f"a fork of {session} after move {expected}", code="session_moved"):
             store.fork(session, "main", 0, expected_number=expected)
     equal(list(store.dump()), before, "what is stored")
     store.fork("new", "main", 1, expected_number=0)
@@ -257,9 +257,9 @@ def check_wrong_undo(case: Case) -> None:
     before = list(store.dump())
     wrong = (("main", 1), ("main", 2), ("main", 3), ("main", 0), ("main", 6), ("main", 7), ("other", 3), ("early", 5))
     for session, of in wrong:
-        with raises(BadReference, f"undoing entry {of} of {session}"):
+        with raises(BadReference, f"undoing entry {of} of {session}", code="bad_entry"):
             put(store, session, mark("undone", of=of))
-    with raises(BadReference, "an undo that names nothing"):
+    with raises(BadReference, "an undo that names nothing", code="bad_entry"):
         put(store, "main", mark("undone"))
     equal(list(store.dump()), before, "what is stored")
     equal(put(store, "early", mark("undone", of=4)).head, 5, "the head after the fork undid an inherited undo")
@@ -271,11 +271,11 @@ def check_wrong_compaction(case: Case) -> None:
     put(store, "main", entry("one"), entry("two"), entry("three"))
     wrong = ((0, 1, 2), (2, 0, 3), (1, 2, 2), (1, 2, 1), (1, 3, 6), (3, 1, 3), (5, 5, 6), (-1, -1, 1))
     for places in wrong:
-        with raises(BadReference, f"a compaction of {places} as entry 4"):
+        with raises(BadReference, f"a compaction of {places} as entry 4", code="bad_entry"):
             put(store, "main", compaction(*places))
-    with raises(BadReference, "a compaction without places"):
+    with raises(BadReference, "a compaction without places", code="bad_entry"):
         put(store, "main", mark("compaction", summary="so far"))
-    with raises(BadReference, "a compaction whose places are no numbers"):
+    with raises(BadReference, "a compaction whose places are no numbers", code="bad_entry"):
         put(store, "main", mark("compaction", covers_from="1", covers_to="2", first_kept="3", summary=""))
     equal(store.head(1)[0], 3, "the head after compactions that were refused")
     for number, places in enumerate(((1, 1, 2), (1, 0, 1), (1, 3, 4), (1, 6, 8)), 4):
@@ -297,10 +297,10 @@ def check_pins(case: Case) -> None:
     store.fork("branch", "main", 1)
     for session, seq, order in (("main", 1, 2), ("main", 2, 0), ("main", 9, 0), ("main", 0, 0), ("branch", 3, 0)):
         for wrong in (mark("pin", seq=seq, ord=order), mark("unpin", seq=seq, ord=order)):
-            with raises(BadReference, f"{wrong.kind} of message {order} of entry {seq} of {session}"):
+            with raises(BadReference, f"{wrong.kind} of message {order} of entry {seq} of {session}", code="bad_entry"):
                 put(store, session, wrong)
     for body in ({}, {"seq": "1", "ord": 0}, {"seq": 1, "ord": -1}):
-        with raises(BadReference, f"a pin of {body}"):
+        with raises(BadReference, f"a pin of {body}", code="bad_entry"):
             put(store, "main", NewEntry("pin", body=dict(body)))
     put(store, "branch", entry("new"), mark("pin", seq=2, ord=0))
     equal(

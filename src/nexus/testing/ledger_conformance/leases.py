@@ -161,7 +161,7 @@ def check_fences_of_failed_commits(case: Case) -> None:
     token = write(case.store, "main", "one", 0).fence
     with raises(HeadMoved, "a commit for another head"):
         case.store.commit("main", Commit((entry("two"),), expected_head=9, fence=0))
-    with raises(BadReference, "a commit with a bad entry"):
+    with raises(BadReference, "a commit with a bad entry", code="bad_entry"):
         write(case.store, "main", "two", token + 5, mark("undone", of=9))
     equal(write(case.store, "main", "two", token).fence, token, "the token of the writer before")
     equal(texts(case.store, "main"), ["one", "two"], "the texts")

@@ -104,13 +104,13 @@ def check_refused_events(case: Case) -> None:
     store = case.store
     good = NewQueuedEvent("good", "main", "{}")
     for wrong in (replace(good, id=""), NewQueuedEvent("bad", "main", "{}", "no state")):  # pyright: ignore[reportArgumentType]
-        with raises(BadReference, f"accepting {wrong}"):
+        with raises(BadReference, f"accepting {wrong}", code="bad_entry"):
             store.accept_events([good, wrong])
     accept(store, "main", "e")
     for states in (("no state", ("queued",)), ("done", ("no state",))):
-        with raises(BadReference, f"an update with the states {states}"):
+        with raises(BadReference, f"an update with the states {states}", code="bad_entry"):
             store.update_events(["e"], states[0], expected=states[1])  # pyright: ignore[reportArgumentType]
-    with raises(BadReference, "a list of an unknown state"):
+    with raises(BadReference, "a list of an unknown state", code="bad_entry"):
         store.queued_events(states=("no state",))  # pyright: ignore[reportArgumentType]
     equal([(event.id, event.state) for event in store.queued_events()], [("e", "queued")], "what is stored")
 
@@ -422,7 +422,7 @@ def check_conflicting_events(case: Case) -> None:
     for place, new in enumerate((("new", "e2"), ("e1", "other"))):
         other = SqliteLedger(":memory:", clock_ms=case.clock)
         accept(other, "main", *new)
-        with raises(LedgerError, f"loading queue {place}"):
+        with raises(LedgerError, f"loading queue {place}", code="ledger_conflict"):
             case.store.load(other.dump())
         equal(list(case.store.dump()), before, "what is stored")
 
@@ -476,6 +476,6 @@ def check_events_of_a_closed_store(case: Case) -> None:
         "queued_sessions": store.queued_sessions,
     }
     for method, call in calls.items():
-        with raises(LedgerUnusable, f"{method} on a closed store"):
+        with raises(LedgerUnusable, f"{method} on a closed store", code="ledger_closed"):
             call()
     equal((ids(case.store.queued_events()), texts(case.store, "main")), (["e"], []), "what another store reads")

@@ -61,7 +61,7 @@ def check_pointer_moves(case: Case) -> None:
     )
     equal((store.session("main"), store.thread_of("main")), (wanted[1], 2), "the newest move, and the thread")
     for expected in (0, 2, 4):
-        with raises(HeadMoved, f"a move after number {expected}") as caught:
+        with raises(HeadMoved, f"a move after number {expected}", code="session_moved") as caught:
             store.update_refs([NewRefUpdate("other", 1, "no"), NewRefUpdate("main", 1, "no", expected_number=expected)])
         conflict = (caught[0].session, caught[0].expected, caught[0].actual)
         equal(conflict, ("main", expected, 3), "what the error says")

@@ -195,7 +195,7 @@ def check_conflicts(case: Case) -> None:
             store.update_refs([NewRefUpdate("main", 1, "otherwise")])
             before = list(store.dump())
         append(other, "last", "new")
-        with raises(LedgerError, f"loading history {place}"):
+        with raises(LedgerError, f"loading history {place}", code="ledger_conflict"):
             store.load(other.dump())
         _same(list(store.dump()), before)
 
@@ -320,7 +320,7 @@ def check_forks_depend(case: Case) -> None:
         ([2], []),
     )
     for threads, labels in attempts:
-        with raises(LedgerError, f"deleting threads {threads} and labels {labels}"):
+        with raises(LedgerError, f"deleting threads {threads} and labels {labels}", code="forks_depend"):
             store.erase(threads, labels)
     with raises(NoSuchSession, "deleting a thread that is not there"):
         store.erase([9], [])

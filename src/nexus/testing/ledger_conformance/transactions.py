@@ -12,6 +12,7 @@ from nexus.errors import (
     CompactionSuperseded,
     HeadMoved,
     IdempotencyConflict,
+    LedgerError,
     LedgerUnusable,
     NoSuchSession,
 )
@@ -205,16 +206,16 @@ def check_whole_or_absent(case: Case) -> None:
     append(store, "main", "one", key="used")
     before = list(store.dump())
     good = entry(Message("user", (Image("image/png", data="QUJD"),)), keys=("new",))
-    bad: tuple[tuple[type[Exception], NewEntry], ...] = (
-        (BadReference, mark("pin", seq=9, ord=0)),
-        (BadReference, mark("undone", of=1)),
-        (BadReference, compaction(3, 1, 1)),
-        (BadReference, mark("lost")),
-        (IdempotencyConflict, entry("other", keys=("new",))),
+    bad: tuple[tuple[type[LedgerError], str, NewEntry], ...] = (
+        (BadReference, "bad_entry", mark("pin", seq=9, ord=0)),
+        (BadReference, "bad_entry", mark("undone", of=1)),
+        (BadReference, "bad_entry", compaction(3, 1, 1)),
+        (BadReference, "bad_entry", mark("lost")),
+        (IdempotencyConflict, IdempotencyConflict.code, entry("other", keys=("new",))),
     )
     for session in ("main", "new session"):
-        for kind, wrong in bad:
-            with raises(kind, f"a commit with {wrong.kind} {wrong.body}"):
+        for kind, code, wrong in bad:
+            with raises(kind, f"a commit with {wrong.kind} {wrong.body}", code=code):
                 store.commit(session, Commit((good, wrong), cut("v", 1, 0), manifest("v", 1)))
             equal(list(store.dump()), before, f"what is stored after a refused commit to {session}")
     equal(append(store, "after", "it").thread, 2, "the number of the next thread")
@@ -237,7 +238,7 @@ def check_lost_is_not_appended(case: Case) -> None:
         lambda: put(case.store, "main", NewEntry("lost", with_sizes("text"))),
     )
     for attempt in attempts:
-        with raises(BadReference, "appending a lost entry"):
+        with raises(BadReference, "appending a lost entry", code="bad_entry"):
             attempt()
     equal(case.store.threads(), [], "the threads")
 
@@ -430,9 +431,9 @@ def check_closed(case: Case) -> None:
         "load": lambda: store.load([Header()]),
     }
     for method, call in calls.items():
-        with raises(LedgerUnusable, f"{method} on a closed store"):
+        with raises(LedgerUnusable, f"{method} on a closed store", code="ledger_closed"):
             call()
-    with raises(LedgerUnusable, "a snapshot of a closed store"), store.snapshot():
+    with raises(LedgerUnusable, "a snapshot of a closed store", code="ledger_closed"), store.snapshot():
         store.head(1)
     store.close()
     holds(bool(store.location) and store.tenant == "local", "expected place and tenant of a closed store, found none")
@@ -473,7 +474,7 @@ def check_base(case: Case) -> None:
     equal(store.commit("fresh", Commit((entry("zero"),), base=(0, 0))).head, 1, "the head of a session of its own")
     before = list(store.dump())
     for session in ("main", "branch", "fresh"):
-        with raises(HeadMoved, "a base for a session that is there"):
+        with raises(HeadMoved, "a base for a session that is there", code="session_moved"):
             store.commit(session, put_from)
     with raises(BadReference, "a base behind the thread's end"):
         store.commit("late", Commit((entry("x"),), base=(thread, 3)))

@@ -14,6 +14,7 @@ from nexus.compat.nexus3.rpc.dispatcher import Dispatcher
 from nexus.compat.nexus3.rpc.pool import AgentPool
 from nexus.errors import AgentError, BadSetting
 from nexus.testing.model_server import fail, hang, reply
+from support.errors import has_code
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def test_methods_return_the_documented_results(tmp_path: Path) -> None:
         assert await dispatcher.get_context() == {"message_count": 5, "system_prompt": True}
         assert await dispatcher.shutdown() == {"success": True}
         assert dispatcher.should_shutdown
-        with pytest.raises(AgentError):
+        with pytest.raises(AgentError, check=has_code("agent_closed")):
             await dispatcher.send("Hello?")
 
     with script(reply("Hi.")) as server:

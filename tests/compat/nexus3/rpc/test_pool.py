@@ -13,6 +13,7 @@ from compat.nexus3.talks import texts
 from nexus.compat.nexus3.rpc.pool import Agent, AgentConfig, AgentPool
 from nexus.errors import AgentError, BadSetting, ModelCallFailed, NotAllowed
 from nexus.testing.model_server import hang, reply
+from support.errors import has_code
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +155,7 @@ def test_id_that_is_unknown_in_use_or_invalid_is_reported(tmp_path: Path) -> Non
             await pool.create("b", AgentConfig("c"))
         with pytest.raises(BadSetting, match="blank"):
             await pool.create(" ")
-        with pytest.raises(BadSetting):
+        with pytest.raises(BadSetting, check=has_code("bad_session_key")):
             await pool.create("dm: ")
         with pytest.raises(BadSetting, match="parent agent 'x' not found"):
             await pool.create("b", AgentConfig(parent_agent_id="x"))
@@ -206,9 +207,9 @@ def test_agent_that_is_destroyed_while_it_sends_keeps_what_had_arrived(tmp_path:
         with pytest.raises(ModelCallFailed, match="canceled"):
             await destroy_after_two_pieces()
         assert pool.get("a") is None
-        with pytest.raises(AgentError):
+        with pytest.raises(AgentError, check=has_code("agent_closed")):
             await answer(agent, "And now?")
-        with pytest.raises(AgentError):
+        with pytest.raises(AgentError, check=has_code("agent_closed")):
             await agent.session.compact()
         again = await pool.create("a")
         assert texts(again.context.messages)[1:] == ["Count.", "".join(pieces)]
@@ -242,7 +243,7 @@ def test_pool_that_is_closed_while_agents_run_ends_their_turns(tmp_path: Path) -
         await pool.close()
         results = await asyncio.gather(*running, return_exceptions=True)
         assert [type(result) for result in results] == [ModelCallFailed] * 3
-        with pytest.raises(AgentError, match="pool is closed"):
+        with pytest.raises(AgentError, match="pool is closed", check=has_code("agent_closed")):
             await pool.create("d")
         await pool.close()
 
