@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -102,8 +101,11 @@ class StoredAgents:
             return document
 
         if self._nx.ledger.resolve(label) is None:
-            with suppress(BadReference):  # another process has just made it
+            try:
                 self._nx.ledger.sessions.create(label, SessionMetadata(parent_session=settings.parent_agent_id or ""))
+            except BadReference:
+                if self._nx.ledger.resolve(label) is None:  # else another process has just made it
+                    raise
         document, _ = change_document(self._nx.ledger.store, AGENT, agent_id, add)
         return decode_agent(document)
 

@@ -261,8 +261,9 @@ class HttpServer:
     async def _agent(self, tenant: str, agent_id: str) -> StoredAgent | None:
         try:
             return await self._service.find_agent(tenant, agent_id)
-        except NotFound as error:
-            raise Refused(404, str(error), error.code) from error
+        except NotFound as error:  # another one is that the tenant's engine cannot be opened
+            status = 404 if error.code == "no_such_agent" else 500
+            raise Refused(status, str(error), error.code) from error
         except NotAccepted as error:
             raise Refused(503, str(error), error.code, **{"Retry-After": "1"}) from error
         except NexusError as error:

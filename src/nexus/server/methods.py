@@ -98,7 +98,9 @@ async def destroy_agent(call: Call, params: forms.DestroyAgent) -> forms.AgentDe
     success = True
     try:
         await call.tenant.nx.run(call.tenant.agents.destroy, params.agent_id)
-    except NotFound:
+    except NotFound as error:
+        if error.code != "no_such_agent":
+            raise
         success = False
     await _cancel_all(call, params.agent_id)  # also of a removed agent: a process may have been killed before this line
     return forms.AgentDestroyed(success=success, agent_id=params.agent_id)

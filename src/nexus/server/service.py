@@ -9,7 +9,6 @@ from typing import Any
 from nexus.errors import (
     BadSetting,
     NexusError,
-    NotFound,
 )
 from nexus.server.access import CURRENT
 from nexus.server.agents import StoredAgent, is_valid_id
@@ -120,9 +119,9 @@ class Service:
         async with self.tenants.use(tenant_name) as tenant:
             try:
                 return await tenant.nx.run(tenant.agents.get, agent_id)
-            except NotFound:
-                raise
-            except NexusError:
+            except NexusError as error:
+                if error.code == "no_such_agent":
+                    raise
                 return None
 
 

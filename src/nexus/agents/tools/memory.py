@@ -38,6 +38,8 @@ class SkillTools:
         try:
             guide = skill_guide(context.engine.workspace_context, name)
         except NotFound as error:
+            if error.code != "no_such_skill":
+                raise
             names = ", ".join(skill.name for skill in all_skills(context.engine.workspace_context).skills[:LISTED])
             raise ToolCallFailed(f"skill {name!r} not found (available: {names or 'none'})") from error
         if context.root is not None:
@@ -106,6 +108,8 @@ class MemoryTools:
         try:
             forgotten = self._notebook().forget(fact)
         except NotFound as error:
+            if error.code != "no_such_fact":
+                raise
             numbers = ", ".join(map(str, error.numbers))
             reason = "no fact has this number or text"
             if numbers:

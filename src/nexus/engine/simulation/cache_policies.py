@@ -226,7 +226,9 @@ class Replay:
         request = Request(event, settings=settings, tools=self._tools)
         try:
             ctx = engine.assemble_request(request)
-        except (BudgetTooSmall, BadEvent):
+        except (BudgetTooSmall, BadEvent) as error:
+            if error.code not in ("budget_too_small", "empty_event"):
+                raise
             # The next calls still have this one in their history, as with the other policies.
             messages = event.results or (Message("user", event.content),)
             _append(engine, (*messages, *point.reply), starts_turn=not event.results)

@@ -348,50 +348,69 @@ class typed:  # noqa: N801 - used like a function
             raise ours from error
 
 
-_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], ...] = (
+_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str, str], ...] = (
     (
         (errors.LockNotAvailable,),
         LedgerBusy,
+        LedgerBusy.code,
         f"{{place}} was locked for over {BUSY_TIMEOUT_MS} ms (nothing was written; try again)",
     ),
     (
         (errors.SerializationFailure, errors.DeadlockDetected, errors.QueryCanceled, errors.TooManyConnections),
         LedgerBusy,
+        LedgerBusy.code,
         "{place} is busy: {error} (nothing was written; try again)",
     ),
     (
         (errors.DiskFull, errors.OutOfMemory),
         LedgerFull,
+        LedgerFull.code,
         "no space left for {place}: {error} (the append was not stored; earlier ones are safe)",
     ),
     (
         (errors.ProgramLimitExceeded,),
         BadReference,
+        "bad_entry",
         "{place}: a name or key is too long (nothing was stored; PostgreSQL's indexes take about 2,600 bytes)",
     ),
     (
         (errors.NumericValueOutOfRange,),
         BadReference,
+        "bad_entry",
         "{place}: a number is too large: {error} (nothing was stored)",
     ),
     (
         (errors.InsufficientPrivilege,),
         LedgerError,
+        LedgerError.code,
         "{place}: the role lacks a right: {error} (grant it: docs/ledger.md, section PostgreSQL)",
     ),
     (
         (errors.ReadOnlySqlTransaction,),
         LedgerError,
+        LedgerError.code,
         "{place} is read-only: {error} (name the primary server)",
     ),
     (
         (errors.DataCorrupted, errors.IndexCorrupted),
         LedgerDamaged,
+        LedgerDamaged.code,
         "{place} is damaged: {error} (restore a backup of the server)",
     ),
-    ((psycopg.IntegrityError,), BadReference, "{place}: rows do not fit together: {error} (nothing was stored)"),
-    ((psycopg.DataError,), BadReference, "{place}: a value cannot be stored: {error} (nothing was stored)"),
+    (
+        (psycopg.IntegrityError,),
+        BadReference,
+        BadReference.code,
+        "{place}: rows do not fit together: {error} (nothing was stored)",
+    ),
+    (
+        (psycopg.DataError,),
+        BadReference,
+        BadReference.code,
+        "{place}: a value cannot be stored: {error} (nothing was stored)",
+    ),
 )
+"""Kinds of the database's errors, with our class, its code and text."""
 
 
 def our_error(place: str, error: BaseException) -> LedgerError | None:
@@ -399,9 +418,9 @@ def our_error(place: str, error: BaseException) -> LedgerError | None:
     if not isinstance(error, psycopg.Error):
         return None
     text = str(error).strip().partition("\n")[0]
-    for kinds, ours, advice in _ERRORS:
+    for kinds, ours, code, advice in _ERRORS:
         if isinstance(error, kinds):
-            return ours(advice.format(place=place, error=text))
+            return ours(advice.format(place=place, error=text), code=code)
     if is_lost(error) or isinstance(error, psycopg.OperationalError):
         return LedgerUnavailable(
             f"{place} cannot be reached: {text} (nothing was stored by this call; check that the server runs, and the "

@@ -440,30 +440,51 @@ _UNUSABLE = (
     "save the rest: nexus ledger repair)"
 )
 
-_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str], ...] = (
+_ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[LedgerError], str, str], ...] = (
     (
         (apsw.BusyError, apsw.LockedError),
         LedgerBusy,
+        LedgerBusy.code,
         "{place} was locked for over {busy_ms} ms (nothing was written; try again)",
     ),
-    ((apsw.FullError,), LedgerFull, "no space left for {place} (the append was not stored; earlier ones are safe)"),
+    (
+        (apsw.FullError,),
+        LedgerFull,
+        LedgerFull.code,
+        "no space left for {place} (the append was not stored; earlier ones are safe)",
+    ),
+    (
+        (apsw.NotADBError,),
+        LedgerUnusable,
+        "not_a_ledger",
+        "{place} is not a SQLite file (it was not touched; choose another --ledger)",
+    ),
     (
         (apsw.IOError,),
         LedgerError,
+        LedgerError.code,
         "{place} cannot be read or written: the disk reports a fault: {error} (acknowledged appends are safe)",
     ),
     (
         (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError),
         LedgerDamaged,
+        LedgerDamaged.code,
         f"{{place}} is damaged: {{error}} {_UNUSABLE}",
     ),
-    ((apsw.ConstraintError,), BadReference, "{place}: rows do not fit together: {error} (nothing was stored)"),
+    (
+        (apsw.ConstraintError,),
+        BadReference,
+        BadReference.code,
+        "{place}: rows do not fit together: {error} (nothing was stored)",
+    ),
     (
         (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError),
         LedgerError,
+        LedgerError.code,
         "{place} cannot be opened or written: {error} (check that its folder exists and is writable)",
     ),
 )
+"""Kinds of the database's errors, with our class, its code and text."""
 
 
 def _ours(place: str, error: BaseException) -> LedgerError | None:
@@ -478,10 +499,7 @@ def _ours(place: str, error: BaseException) -> LedgerError | None:
     # The search index could not be opened, which damages no row.
     if "vtable constructor failed" in str(error):
         return LedgerError(f"{place}: search index could not be opened: {error} (open the ledger again)")
-    if isinstance(error, apsw.NotADBError):
-        text = f"{place} is not a SQLite file (it was not touched; choose another --ledger)"
-        return LedgerUnusable(text, code="not_a_ledger")
-    for kinds, ours, text in _ERRORS:
+    for kinds, ours, code, text in _ERRORS:
         if isinstance(error, kinds):
-            return ours(text.format(place=place, error=error, busy_ms=BUSY_TIMEOUT_MS))
+            return ours(text.format(place=place, error=error, busy_ms=BUSY_TIMEOUT_MS), code=code)
     return LedgerError(f"{place}: database error: {error}")
