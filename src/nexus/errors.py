@@ -285,16 +285,16 @@ class NotAccepted(NexusError):
 
 def ambiguous_event(event_id: str, candidates: Iterable[tuple[str, str]]) -> NotAccepted:
     """Return the error for an event's id that several sessions or senders used."""
-    found = tuple(candidates)
+    events = tuple(candidates)
     names: list[str] = []
-    for session, principal in found:
+    for session, principal in events:
         of_principal = f", principal {principal!r}" if principal else ""
         names.append(f"session {session!r}{of_principal}")
     error = NotAccepted(
-        f"event id {event_id[:80]!r} was used {len(found)} times: {'; '.join(names)} (say which one)",
+        f"event id {event_id[:80]!r} was used {len(events)} times: {'; '.join(names)} (say which one)",
         code="ambiguous_event",
     )
-    error.candidates = found
+    error.candidates = events
     return error
 
 
@@ -408,13 +408,13 @@ class BadFact(NexusError, ValueError):
 
 def secret_found(kinds: Iterable[str]) -> BadFact:
     """Return the error for a text for memory that seems to contain secrets of these kinds."""
-    found = tuple(kinds)
+    secret_kinds = tuple(kinds)
     error = BadFact(
-        f"text seems to contain a secret: {', '.join(found)}; memory is sent to the model unchanged (remove it, or "
+        f"text seems to contain a secret: {', '.join(secret_kinds)}; memory is sent to the model unchanged (remove it, or "
         "store it anyway: --force; nothing was written)",
         code="secret_found",
     )
-    error.kinds = found
+    error.kinds = secret_kinds
     return error
 
 

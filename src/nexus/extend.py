@@ -1,4 +1,4 @@
-"""What extensions are made of: protocols and tables of formats, sources, readers, stores and buses.
+"""Building blocks of extensions: protocols and tables of formats, sources, readers, stores and buses.
 
 Plugins, other message formats, readers of other tools' files, summarizers, ledgers in other databases and other buses use
 these names; a program that only assembles contexts needs `nexus`.

@@ -37,7 +37,7 @@ _CLASSES: tuple[tuple[type[NexusError], int], ...] = (
     (errors.ModelCallFailed, MODEL_FAILED),
     (errors.LimitReached, LIMIT_REACHED),
 )
-"""The first class that an error is of decides; `LedgerError`s with an exit code of their own stand before it."""
+"""Exit codes by class, subclasses before their bases: the first that matches decides."""
 
 _ERROR_CODES = {
     "bad_arguments": WRONG_INPUT,

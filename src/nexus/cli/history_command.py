@@ -333,7 +333,7 @@ def _hit_sessions(hit: SearchHit, label: str) -> tuple[str, ...]:
 
 
 def _print_turn_log(log: Iterable[LogEntry], *, strict: bool) -> None:
-    """Print a turn log; what the strict format does not define is counted on standard error."""
+    """Print a turn log; content that the strict format omits is counted on standard error."""
     omitted: Counter[str] = Counter()
     if strict:
         log = strict_entries(log, omitted)

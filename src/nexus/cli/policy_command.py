@@ -171,7 +171,7 @@ def test(
     """
     definitions: list[dict[str, Any]] = list(options.tool_definitions())
     if tool is not None:
-        definitions = _named(definitions, tool) or [{"name": tool}]
+        definitions = _definitions_of(definitions, tool) or [{"name": tool}]
     requested: dict[str, Any] = {"role": role} if role else {}
     with options.open() as nx:
         if role == "worker" and session is None:
@@ -228,10 +228,10 @@ def link(principal: str, person: str, options: CommandOptions) -> None:
     options.report(result, texts[result.kind])
 
 
-def _named(definitions: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
+def _definitions_of(definitions: list[dict[str, Any]], tool: str) -> list[dict[str, Any]]:
     """Return the definitions of a tool."""
-    found: list[dict[str, Any]] = []
+    matches: list[dict[str, Any]] = []
     for definition in iter_definitions(definitions):
         if getattr(tool_metadata(definition), "name", "") == tool:
-            found.append(dict(definition))
-    return found
+            matches.append(dict(definition))
+    return matches

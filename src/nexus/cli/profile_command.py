@@ -211,7 +211,7 @@ def check(name: str | None, session: str | None, options: CommandOptions) -> int
 
 
 def _print_report(report: ProfileReport) -> None:
-    """Print what was found in a profile."""
+    """Print the findings and warnings of a profile's check."""
     count = sum(finding.level == "warning" for finding in report.findings) + len(report.warnings)
     state = count_noun(count, "warning") if count else "ok"
     click.echo(f"{printable(report.name)} ({printable(report.origin)}): {state}")

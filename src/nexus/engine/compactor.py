@@ -40,7 +40,7 @@ class Compactor:
         summarizer: FallbackSummarizer | None = None,
         cancel: Event | None = None,
     ) -> CompactionOutcome:
-        """Summarize what a plan says and store it; nothing without a plan. Arguments as for `Engine.compact`."""
+        """Summarize a plan's messages and store the summary; nothing without a plan. Arguments as for `Engine.compact`."""
         from nexus.compaction import NOTHING, run_compaction
 
         if plan is None:

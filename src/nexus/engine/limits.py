@@ -1,4 +1,4 @@
-"""What providers taught about their models' limits: windows that are smaller than known, and calls that were too large."""
+"""Limits of models as their providers reported them: smaller windows, and calls that were too large."""
 
 from __future__ import annotations
 

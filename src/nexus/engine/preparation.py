@@ -1,4 +1,4 @@
-"""From a request to the inputs of its assembly: checks, plugins, policies, and what the ledger and the workspace have."""
+"""From a request to the inputs of its assembly: checks, plugins, policies, and the state of ledger and workspace."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Preparation:
 
     @cached_property
     def stable_counter(self) -> RememberingCounter:
-        """The counter, with what it counted before."""
+        """The counter, with a cache of its results."""
         return RememberingCounter(self.counter)
 
     @cached_property
@@ -146,7 +146,7 @@ class Preparation:
     def person(self, request: Request) -> str:
         """Return the person whose profile a context shows: the principal, else the person of a `dm:` session.
 
-        Empty if there is no such person; an engine of the local user then shows the local user's profile.
+        Empty without such a person; an engine of the local user then shows the local user's profile.
         """
         return request.settings.principal or session_person(self.store, request.session)
 
@@ -174,7 +174,7 @@ class Preparation:
         return self.profiles.resolve_with_source(request.settings.profile)
 
     def calibration(self, model: Model, counter: str) -> StoredCalibration | None:
-        """Return what the ledger has learned about a model's tokens, counted by this counter."""
+        """Return the stored calibration of a model for this counter; None if there is none."""
         return self.store.calibration(model.provider, calibration_key(model, counter))
 
     def inputs(

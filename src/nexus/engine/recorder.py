@@ -1,4 +1,4 @@
-"""How replies are stored: with the cut and manifest of their context, in one transaction, and never lost once they are paid."""
+"""Storing replies: with the cut and manifest of their context, in one transaction, and never lost once they are paid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nexus.types.request import AgentResult
 
 
 class Recorder:
-    """Stores replies, and what they teach about a model's tokens.
+    """Stores replies, and calibrates token counts by their usage.
 
     Attributes:
         unrecorded: Replies that the ledger could not store yet (`nexus.ledger.unrecorded`).
@@ -32,7 +32,7 @@ class Recorder:
         self._mirror = mirror
 
     def record(self, ctx: AssembledContext, result: AgentResult, reply: object = None) -> Committed:
-        """Record a reply that `read_reply` has read; see `Engine.record`. `reply` is what the errors name, as received."""
+        """Record a reply that `read_reply` has read; see `Engine.record`. `reply`: as received, for errors."""
         if not isinstance(ctx, AssembledContext):
             raise UnreadableFile(
                 f"context is {type(ctx).__name__} (pass the one that `assemble` returned)", code="bad_context"

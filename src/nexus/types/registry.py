@@ -1,4 +1,4 @@
-"""What is imported by its name, when it is first used: public names, and rows that rooms above the core add to tables.
+"""Imports by name, at the first use: public names, and rows that rooms above the core add to tables.
 
 The core names none of these rooms. `nexus` lists their modules of registrations, which are imported when a table is first
 read. A row may be the name of a value, `module:attribute`; it is imported when somebody asks for it.

@@ -69,7 +69,7 @@ class RecordedCalls:
 
     @property
     def dependencies(self) -> ReplayDeps:
-        """What replaying a call needs besides its record."""
+        """Everything that replay needs besides a call's record."""
         preparation = self._preparation
 
         def authorized(request: Request) -> AuthorizedRequest:
