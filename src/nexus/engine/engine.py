@@ -161,20 +161,20 @@ class Engine:
         self.profiles = load_profiles(profiles or {}, user_folder, workspace, lambda: self.preparation.hooks)
         self.limits = LearnedLimits()
         self.preparation = Preparation(
-            workspace,
-            self.workspace_context,
-            ledger,
-            self.settings,
-            self.models,
-            self.counter,
-            self.clock_ms,
-            self.limits,
-            self.credentials,
-            self.policies,
-            self.profiles,
-            self.user_profiles,
-            WindowCache(ledger, self.counter),
-            tuple(plugins),
+            workspace=workspace,
+            workspace_context=self.workspace_context,
+            store=ledger,
+            settings=self.settings,
+            models=self.models,
+            counter=self.counter,
+            clock_ms=self.clock_ms,
+            limits=self.limits,
+            credentials=self.credentials,
+            policies=self.policies,
+            profiles=self.profiles,
+            user_profiles=self.user_profiles,
+            windows=WindowCache(ledger, self.counter),
+            plugins=tuple(plugins),
         )
         self._mirror = Mirror(self.ledger, self.counter)
         self.recorder = Recorder(self.ledger, self.preparation, self._mirror, self.unrecorded)
