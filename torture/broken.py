@@ -354,8 +354,8 @@ def forgotten_settings() -> None:
 
     def with_prompt(document: dict[str, Any]) -> Any:
         agent = decode(document)
-        prompt = agent.settings.system_prompt or prompts.get(agent.agent_id, "")
-        return replace(agent, settings=replace(agent.settings, system_prompt=prompt))
+        prompt = agent.settings.system or prompts.get(agent.agent_id, "")
+        return replace(agent, settings=replace(agent.settings, system=prompt))
 
     def change(store: LedgerStore, kind: str, name: str, changed: Change) -> Any:
         def without_prompt(document: dict[str, Any] | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def _run_and_kill(server: ServerProcess, model: ModelServer) -> None:
     with ThreadPoolExecutor(1) as pool:
         try:
             client = server.wait_until_it_serves()
-            agent = client.create_agent(AGENT, system_prompt=PROMPT, permissions=["read"])
+            agent = client.create_agent(AGENT, system=PROMPT, permissions=["read"])
             agent.send(_text(ANSWERED), ANSWERED)
             loop = client.create_agent(LOOP_AGENT)
             loop.begin(_text(RECORDED), RECORDED)

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Lock, Thread
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from nexus.errors import ServerCallFailed
 from nexus.server import forms
 from nexus.server.client import Client
@@ -157,11 +159,10 @@ class _Client:
         parents = [agent for agent in self._agents if agent.state == "open" and agent.settings.permissions]
         parent = self.dice.choice(parents) if parents and self.dice.random() < 0.5 else None
         limits = parent.settings.permissions if parent is not None else ("read", "search", "write")
-        assert limits is not None
-        permissions = tuple(limits[: self.dice.randint(1, len(limits))]) if self.dice.random() < 0.7 else None
+        permissions = tuple(limits[: self.dice.randint(1, len(limits))]) if self.dice.random() < 0.7 else ()
         settings = forms.CreateAgent(
             agent_id=agent_id,
-            system_prompt=f"You are the agent {agent_id}, and no other one.",
+            system=f"You are the agent {agent_id}, and no other one.",
             permissions=permissions,
             budget=self.dice.choice((None, 8_000)),
             parent_agent_id=parent.agent_id if parent is not None else None,
@@ -169,11 +170,8 @@ class _Client:
         agent = self.load.add(AgentRecord(agent_id, settings))
         with agent.change("open"):
             self.retry(lambda client: client.call("create_agent", settings, forms.AgentCreated), "bad_setting")
-        if permissions is None and parent is not None:
-            agent.settings = forms.CreateAgent(
-                **{name: getattr(settings, name) for name in settings.__struct_fields__ if name != "permissions"},
-                permissions=limits,
-            )
+        if not permissions and parent is not None:
+            agent.settings = replace(settings, permissions=limits)
         self._agents.append(agent)
         return agent
 
@@ -293,7 +291,7 @@ class _Sender(_Client):
         destroy()
         if self.dice.random() < 0.6:
             prompt = f"You are the agent {agent.agent_id} again, for the time {agent.changes}."
-            settings = forms.CreateAgent(agent_id=agent.agent_id, system_prompt=prompt)
+            settings = forms.CreateAgent(agent_id=agent.agent_id, system=prompt)
             agent.settings = settings
             with agent.change("open"):
                 self.retry(lambda client: client.call("create_agent", settings, forms.AgentCreated), "bad_setting")
@@ -311,7 +309,7 @@ class _SharedSender(_Client):
         self.send(agent, self.new_request(agent))
 
     def _shared_agent(self) -> AgentRecord:
-        settings = forms.CreateAgent(agent_id="pair", system_prompt="You are the agent pair, and no other one.")
+        settings = forms.CreateAgent(agent_id="pair", system="You are the agent pair, and no other one.")
         agent = self.load.add(AgentRecord("pair", settings))
         try:
             self.call(lambda client: client.call("create_agent", settings, forms.AgentCreated))

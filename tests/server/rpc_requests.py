@@ -129,7 +129,7 @@ def _by_schema(schema: dict[str, Json]) -> Strategy:
     match schema.get("type"):
         case "object" if "properties" in schema:
             rows = {name: values(row, name) for name, row in schema["properties"].items()}
-            required = {name: rows.pop(name) for name in schema["required"]}
+            required = {name: rows.pop(name) for name in schema.get("required", ())}
             return st.fixed_dictionaries(required, optional=rows)
         case "object":
             return st.dictionaries(st.text(max_size=5), odd_values, max_size=3)
@@ -139,6 +139,8 @@ def _by_schema(schema: dict[str, Json]) -> Strategy:
             return st.text(max_size=30)
         case "integer":
             return st.integers(-3, 5) | st.integers()
+        case "number":
+            return st.floats(allow_nan=False, allow_infinity=False)
         case "boolean":
             return st.booleans()
         case "null":

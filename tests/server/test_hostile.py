@@ -202,7 +202,7 @@ METHODS: dict[str, tuple[int, str, Any]] = {
     "fork of a negative turn": (-32000, "fork", {"agent_id": "mine", "new_agent_id": "made", "turn": -1}),
     "settings as a parent": (-32000, "create_agent", {"agent_id": "made", "parent_agent_id": "nexus:agent:mine"}),
     "agent as its own parent": (-32000, "create_agent", {"agent_id": "made", "parent_agent_id": "made"}),
-    "no permissions at all": (-32000, "create_agent", {"agent_id": "made", "permissions": []}),
+    "no permissions at all": (-32602, "create_agent", {"agent_id": "made", "permissions": []}),
     "principal with a line break": (-32000, "create_agent", {"agent_id": "dm:a\nb", "principal": "a\nb"}),
     "agent in the path and another one": (-32602, "send", {"agent_id": "mine", "agentId": "other", "content": "x"}),
     "tenant as an agent": (-32000, "get_messages", {"agent_id": "other/mine"}),

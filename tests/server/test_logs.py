@@ -30,7 +30,7 @@ def test_each_request_is_one_line_without_content(tmp_path: Path) -> None:
     with model_server(reply(f"The word is {WORDS}.")) as model:
         options = ("--base-url", model.openai_url, "--model", "gpt-4o", "--access-log", str(log))
         with process(tmp_path, *options) as server:
-            agent = server.client().create_agent("a", system_prompt=f"Never say {WORDS}.")
+            agent = server.client().create_agent("a", system=f"Never say {WORDS}.")
             agent.send(f"Say {WORDS}. My key is {KEY}.", "r1")
             with suppress(ServerCallFailed):
                 server.client().agent(WORDS * 20 + "\n").send("Hi")

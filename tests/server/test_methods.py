@@ -67,7 +67,7 @@ def test_results_have_the_printed_keys(server: Running) -> None:
 
 def test_agents_have_separate_sessions_and_their_own_prompts(server: Running, client: Client) -> None:
     for name in ("a", "b"):
-        client.create_agent(name, system_prompt=f"You are agent {name}.").send(f"I am for {name}.")
+        client.create_agent(name, system=f"You are agent {name}.").send(f"I am for {name}.")
     assert [info.agent_id for info in client.list_agents()] == ["a", "b"]
     assert [info.message_count for info in client.list_agents()] == [2, 2]
     for body, name in zip(server.model.bodies, ("a", "b"), strict=True):
@@ -177,8 +177,38 @@ def test_child_has_at_most_its_parents_rights(client: Client) -> None:
     assert failure(lambda: client.create_agent("x", parent_agent_id="nobody")).code == "no_such_agent"
 
 
+def test_an_agent_takes_every_setting_of_a_call(server: Running, client: Client) -> None:
+    settings = {
+        "temperature": 0.2,
+        "stop": ["END"],
+        "blocks": {"Style": "Be terse."},
+        "profile": "bare",
+        "model": "gpt-4o",
+    }
+    agent = client.create_agent("a", system="You are a clerk.", **settings)
+    agent.send("Hi")
+    body = server.model.bodies[-1]
+    assert (body["temperature"], body["stop"]) == (0.2, ["END"])
+    assert client.create_agent("a", if_exists="continue", temperature=0.2).agent_id == "a"
+    assert "another temperature" in str(
+        failure(lambda: client.create_agent("a", if_exists="continue", temperature=0.9))
+    )
+    for name, wrong in {"temperature": 9, "strategy": "never", "permissions": [], "clock": 5}.items():
+        error = server.rpc("create_agent", {"agent_id": "x", name: wrong})
+        assert error["code"] in (-32602, -32000) and name in error["message"], name
+    assert [info.agent_id for info in client.list_agents()] == ["a"]
+
+
+def test_null_is_a_param_that_is_left_out(server: Running, client: Client) -> None:
+    client.create_agent("parent", permissions=["read"], principal="ann")
+    nothing = dict.fromkeys(("permissions", "principal", "system_prompt", "budget", "toolset"))
+    server.rpc("create_agent", {"agent_id": "child", "parent_agent_id": "parent", **nothing})
+    refused = failure(lambda: client.create_agent("grandchild", permissions=["write"], parent_agent_id="child"))
+    assert refused.code == "not_allowed"
+
+
 def test_fork_has_the_settings_and_the_history_up_to_a_turn(client: Client) -> None:
-    agent = client.create_agent("a", system_prompt="You are terse.")
+    agent = client.create_agent("a", system="You are terse.")
     for text in ("one", "two"):
         agent.send(text)
     fork = agent.fork("b", turn=1)
@@ -201,7 +231,7 @@ def test_messages_are_returned_in_ranges(client: Client) -> None:
 
 
 def test_explain_lists_the_next_and_a_recorded_call(client: Client) -> None:
-    agent = client.create_agent("a", system_prompt="You are terse.")
+    agent = client.create_agent("a", system="You are terse.")
     agent.send("one")
     assert "You are terse." in str(agent.explain().lines)
     assert agent.explain(turn=1).call != agent.explain().call
@@ -210,7 +240,7 @@ def test_explain_lists_the_next_and_a_recorded_call(client: Client) -> None:
 
 def test_own_loop_stores_each_step(client: Client) -> None:
     tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
-    agent = client.create_agent("a", system_prompt="You are terse.")
+    agent = client.create_agent("a", system="You are terse.")
     assert agent.begin("Where is it?", "r1", tools) == forms.TurnState(1, "pending")
     assert agent.begin("Where is it?", "r1", tools).turn == 1
     sent = agent.assemble(tools=tools, format="openai")
@@ -411,12 +441,12 @@ def test_create_agent_continues_an_existing_agent_with_the_same_settings(tmp_pat
     with running(tmp_path) as server:
         client = server.client()
         for _ in range(2):  # a program that runs twice
-            agent = client.create_agent("a", system_prompt="You are terse.", if_exists="continue")
+            agent = client.create_agent("a", system="You are terse.", if_exists="continue")
             assert agent.send("Hi", "r1").content == "Hello."
         assert len(server.model.bodies) == 1
         assert client.create_agent("a", if_exists="continue").get_messages().total == 2
         with pytest.raises(ServerCallFailed, match="another system_prompt"):
-            client.create_agent("a", system_prompt="You are verbose.", if_exists="continue")
+            client.create_agent("a", system="You are verbose.", if_exists="continue")
         with pytest.raises(ServerCallFailed, match="exists \\(pass if_exists"):
             client.create_agent("a")
         agent.shutdown()
@@ -448,7 +478,9 @@ def test_child_that_continues_keeps_within_its_parent(tmp_path: Path) -> None:
         with pytest.raises(ServerCallFailed, match="another permissions"):
             client.create_agent("child", permissions=["write"], parent_agent_id="parent", if_exists="continue")
         with pytest.raises(ServerCallFailed, match="if_exists"):
-            server.client().call("create_agent", forms.CreateAgent("b", if_exists="replace"), forms.AgentCreated)  # type: ignore[arg-type]
+            server.client().call(
+                "create_agent", forms.CreateAgent(agent_id="b", if_exists="replace"), forms.AgentCreated
+            )  # type: ignore[arg-type]
 
 
 def test_refusal_before_a_method_has_a_kind(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_agent_of_one_server_is_there_in_the_other(postgres_server: PostgresServ
         running(tmp_path, reply("From one."), ledger=url, tokens=tokens) as one,
         running(tmp_path, reply("From two."), ledger=url, tokens=tokens) as two,
     ):
-        agent = one.client().create_agent("a", system_prompt="You are terse.")
+        agent = one.client().create_agent("a", system="You are terse.")
         same = two.client().agent("a")
         assert agent.send("Hi", "r1").content == "From one."
         assert same.send("Hi", "r1").content == "From one.", "the same request is answered once"
@@ -44,7 +44,7 @@ def test_two_servers_that_create_and_end_an_agent_at_once_agree(
 
         def create(number: int) -> str:
             try:
-                clients[number].create_agent("a", system_prompt=f"Number {number}.")
+                clients[number].create_agent("a", system=f"Number {number}.")
             except ServerCallFailed as error:
                 return error.code
             return "created"
@@ -53,7 +53,7 @@ def test_two_servers_that_create_and_end_an_agent_at_once_agree(
             outcomes = list(pool.map(create, range(8)))
             assert sorted(outcomes) == ["bad_setting"] * 7 + ["created"]
             prompts = {
-                StoredAgents(engine).get("a").settings.system_prompt
+                StoredAgents(engine).get("a").settings.system
                 for server in (one, two)
                 for engine in (server.tenants.tenants()[0].nx.engine,)
             }

@@ -36,7 +36,7 @@ from server.running import TOKEN, running
 def test_agent_comes_back_with_its_settings(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         client = server.client()
-        client.create_agent("a", system_prompt="You are terse.", permissions=["read"]).send("Hi", "r1")
+        client.create_agent("a", system="You are terse.", permissions=["read"]).send("Hi", "r1")
         client.create_agent("closed").shutdown()
     with running(tmp_path) as server:
         client = server.client()
@@ -152,7 +152,7 @@ def test_message_that_comes_while_its_agent_is_closed_is_refused(tmp_path: Path,
         async with Models({"gpt-4o": open_client(base_url=url)}) as models:
             tenants = Tenants(lambda _: open_engine(ledger=SqliteLedger(str(ledger)), model="gpt-4o"), models)
             async with tenants.use("local") as tenant:
-                agent = await tenant.nx.run(tenant.agents.create, CreateAgent("a"))
+                agent = await tenant.nx.run(tenant.agents.create, CreateAgent(agent_id="a"))
                 await tenant.nx.run(end, tenant.agents, "a")
                 with pytest.raises((AgentError, NotFound)):
                     await METHODS["send"].run(Call(tenants, tenant, agent, None), Send("Work", "r1"))
@@ -167,7 +167,7 @@ def test_message_that_comes_while_its_agent_is_closed_is_refused(tmp_path: Path,
 
 def test_fork_whose_server_was_killed_is_completed_when_repeated(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        agent = server.client().create_agent("a", system_prompt="You are terse.")
+        agent = server.client().create_agent("a", system="You are terse.")
         for text in ("one", "two"):
             agent.send(text)
     with nexus.open(ledger=tmp_path / "ledger.db") as nx:  # what a kill leaves: the session, and not yet its agent
@@ -189,14 +189,14 @@ def test_fork_whose_server_was_killed_is_completed_when_repeated(tmp_path: Path)
 def test_full_disk_leaves_agents_as_they_were(tmp_path: Path) -> None:
     with nexus.open(ledger=tmp_path / "ledger.db", home=tmp_path, model="gpt-4o") as nx:
         agents = StoredAgents(nx)
-        first = agents.create(CreateAgent(agent_id="first", system_prompt="You are terse."))
-        large = CreateAgent(agent_id="large", system_prompt="x" * 300_000)
+        first = agents.create(CreateAgent(agent_id="first", system="You are terse."))
+        large = CreateAgent(agent_id="large", system="x" * 300_000)
         with full(nx):
             with pytest.raises(LedgerFull):
                 agents.create(large)
             assert [info.agent_id for info in agents.list()] == ["first"]
             assert agents.get("first") == first
-        assert agents.create(large).settings.system_prompt == large.system_prompt
+        assert agents.create(large).settings.system == large.system
         assert {info.agent_id for info in agents.list()} == {"first", "large"}
 
 
@@ -257,7 +257,7 @@ def served(
 def test_killed_server_answers_what_it_accepted_once(tmp_path: Path) -> None:
     with model_server(hang(), reply("Done.")) as model:
         with served(tmp_path, model) as (process, client, _), ThreadPoolExecutor() as pool:
-            agent = client.create_agent("a", system_prompt="You are terse.")
+            agent = client.create_agent("a", system="You are terse.")
             sending = pool.submit(agent.send, "Work", "r1")
             while not model.bodies:
                 pass

@@ -83,7 +83,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 def test_request_turn_calls_and_tools_are_one_trace(tmp_path: Path, collector: Collector) -> None:
     calls = reply("", ToolCall("c1", "list_skills", "{}"), ToolCall("c2", "nothing", "{}"))
     with model_server(calls, reply("A GIN index.")) as model, served(tmp_path, model) as (process, client, printed):
-        client.create_agent("librarian", system_prompt="Be terse.")
+        client.create_agent("librarian", system="Be terse.")
         token = Path(printed["token_file"]).read_text("utf-8").split()[0]
         body = {"jsonrpc": "2.0", "id": 1, "method": "send", "params": {"content": "Which 4711 index?"}}
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "traceparent": PARENT}

@@ -13,6 +13,7 @@ import nexus
 from contracts.modules import ROOT
 from nexus.errors import BadConfig
 from nexus.types.config import Config, ImagesConfig, InstructionsConfig
+from nexus.types.settings import Settings
 from nexus.workspace.config import ALLOWED, Configuration, read_configuration, values_of
 from workspace.sources.gathering import context, put, told, write
 
@@ -112,6 +113,28 @@ def test_variables_override_files_and_arguments_override_all(
         assert (nx.model, nx.settings.timezone) == ("claude-sonnet-5-5", "")
 
 
+def test_a_file_sets_what_calls_begin_with(root: Path, home: Path) -> None:
+    mine(home, 'strategy = "digest"\ntemperature = 0.2\nbudget = 9_000\nprincipal = "root"\n')
+    with nexus.open(root, ledger=":memory:", home=home, model="gpt-4.1", budget=None, profile="") as nx:
+        assert (nx.settings.strategy, nx.settings.budget, nx.settings.principal) == ("digest", 9_000, "")
+        assert nx.assemble("hi").to_openai()["temperature"] == 0.2
+        assert nx.assemble("hi", budget=12_000, temperature=None).token_budget.available == 12_000
+        assert any("principal ignored" in warning.message for warning in nx.assemble("hi").warnings)
+    careful = nexus.Settings(temperature=0.7)
+    with nexus.open(root, ledger=":memory:", home=home, settings=careful, strategy="keep_user_turns") as nx:
+        assert (nx.settings.strategy, nx.settings.temperature) == ("keep_user_turns", 0.7)
+    theirs(root, 'strategy = "oldest_first"\ntemperature = 1.5\n')
+    found = read(root, home)
+    assert (found.config.strategy, found.config.temperature) == ("oldest_first", 0.2)
+    assert "trusts" in told(found.warnings)[".nexus/config.toml"]
+    mine(home, f'trusted = ["{root}"]')
+    assert read(root, home).config.temperature == 1.5
+    for wrong in ("temperature = 9", 'strategy = "never"', 'thinking = "very"', "max_tool_result_tokens = -1"):
+        mine(home, wrong)
+        with pytest.raises(BadConfig, match=wrong.partition(" ")[0]):
+            read(root, home)
+
+
 def test_configured_persona_applies_when_call_names_none(root: Path, home: Path) -> None:
     theirs(root, 'persona = "ada"\n')
     write(root, personas__ada__SOUL="I am Ada.", personas__eve__SOUL="I am Eve.")
@@ -164,19 +187,19 @@ def test_invalid_file_error_names_file_key_and_expectation(
 
 @pytest.mark.parametrize("is_users", [True, False])
 def test_unknown_key_is_a_warning_and_the_others_count(root: Path, home: Path, *, is_users: bool) -> None:
-    text = 'colour = 1\ntimezone = "UTC"\n[instructions]\nfile_char = 1\nnames = ["AGENTS.md"]\n[images.more]\na = 1\n'
+    text = 'flavour = 1\ntimezone = "UTC"\n[instructions]\nfile_char = 1\nnames = ["AGENTS.md"]\n[images.more]\na = 1\n'
     (mine if is_users else theirs)(home if is_users else root, text)
     found = read(root, home)
     assert (found.config.timezone, found.config.instructions.names) == ("UTC", ("AGENTS.md",))
-    colour, char, more = (warning.message for warning in found.warnings)
+    flavour, char, more = (warning.message for warning in found.warnings)
     assert {warning.source for warning in found.warnings} == {
         f"{home}/config.toml" if is_users else ".nexus/config.toml"
     }
-    assert colour.startswith("colour ignored: unknown setting (available: instructions.names, ")
+    assert flavour.startswith("flavour ignored: unknown setting (available: model, budget, ")
     assert char == "instructions.file_char ignored: unknown setting (did you mean instructions.file_chars?)"
     assert more.startswith("images.more ignored: unknown setting (")
     with nexus.open(root, ledger=":memory:", home=home) as nx:
-        assert colour in [warning.message for warning in nx.assemble("hi").warnings]
+        assert flavour in [warning.message for warning in nx.assemble("hi").warnings]
 
 
 def test_model_of_a_workspace_is_used_only_if_the_user_trusts_it(root: Path, home: Path) -> None:
@@ -376,5 +399,8 @@ def test_docs_list_every_setting_with_default() -> None:
     page = (ROOT / "docs" / "instructions.md").read_text("utf-8")
     rows = {row.split("|")[1].strip(): row.split("|")[2].strip() for row in page.splitlines() if row.startswith("| `")}
     for key, value in values_of(Config()).items():
+        if key in Settings.__struct_fields__ and key not in ("model", "persona", "timezone"):
+            assert f"`{key}`" in (ROOT / "docs" / "library.md").read_text("utf-8")
+            continue
         shown = json.dumps(list(value) if isinstance(value, tuple) else value)
         assert rows[f"`{key}`"] == f"`{shown}`"

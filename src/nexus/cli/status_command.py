@@ -196,6 +196,8 @@ def _display(value: object) -> str:
         return ", ".join(map(str, cast("tuple[Any, ...]", value))) or "(none)"
     if type(value) is int:
         return f"{value:,}"
+    if value is None:
+        return "(not set)"
     return str(value) or "(not set)"
 
 

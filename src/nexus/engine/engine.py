@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from threading import Event as ThreadEvent
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from msgspec.structs import replace
 
@@ -132,8 +132,8 @@ class Engine:
         }
         if wrong := next((name for name, is_valid in valid.items() if not is_valid), ""):
             raise BadSetting(f"{wrong} of nexus.open has a wrong type or value (see its documentation)")
-        settings = (Settings() if settings is None else settings).with_changes(changes)
-        checked_settings(settings)  # raises for wrong types; each call may still change those of the model one by one
+        settings = Settings() if settings is None else settings
+        checked_settings(settings.with_changes(changes))  # raises for wrong types; each call may still change some
         own_home = None if home is None else local_path(home, "home")
         user_folder = own_home or home_folder()
         self.workspace = workspace
@@ -148,12 +148,10 @@ class Engine:
         self.user_profiles = UserProfiles(ledger, self.credentials.home if local_user else None)
         policy_source = policy if policy is None or isinstance(policy, Policy) else local_path(policy, "policy")
         self.policies = load_policies(policy_source, own_folder, workspace)
-        configured = self.workspace_context.config
-        self.settings = replace(
-            settings,
-            model=settings.model or configured.model or DEFAULT_MODEL,
-            timezone=configured.timezone if settings.timezone == "" else settings.timezone,
-        )
+        configured = Settings(model=DEFAULT_MODEL).with_changes(self.workspace_context.config.engine_settings())
+        given = {name: value for name, value in changes.items() if value not in (None, "")}
+        settings = configured.with_changes(settings.changes_from(Settings()))
+        self.settings = settings.with_changes(cast("SettingsChanges", given))
         self.model = self.settings.model
         self.models = dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)

@@ -7,9 +7,9 @@ ledger. Its conversation is the session of its id.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,8 @@ from nexus.errors import AgentError, BadReference, BadSetting, NotAllowed, NotFo
 from nexus.ledger.documents import AGENT, change_document
 from nexus.ledger.sessions import SessionInfo, SessionMetadata
 from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
-from nexus.types.settings import SettingsChanges
+from nexus.types.request import checked_settings
+from nexus.types.settings import Settings, SettingsChanges
 
 ID_CHARS = 200
 _EVENT = "request:"
@@ -39,21 +40,13 @@ class StoredAgent(Struct, frozen=True, omit_defaults=True):
     @property
     def options(self) -> SettingsChanges:
         """The arguments of `Engine.assemble` for its turns; JSON values."""
-        settings = self.settings
-        options: dict[str, Any] = {
-            "system": settings.system_prompt,
-            "permissions": list(settings.permissions) if settings.permissions is not None else None,
-            **{
-                name: getattr(settings, name)
-                for name in ("model", "profile", "toolset", "principal", "persona", "budget")
-            },
-        }
-        return cast("SettingsChanges", {name: value for name, value in options.items() if value})
+        return self.settings.changes_from(Settings())
 
 
 def decode_agent(document: dict[str, Any]) -> StoredAgent:
-    """Return an agent from the body of its document."""
-    return msgspec.convert(document, StoredAgent)
+    """Return an agent from the body of its document; older ones have null for what was left out."""
+    settings = {name: value for name, value in document.get("settings", {}).items() if value is not None}
+    return msgspec.convert({**document, "settings": settings}, StoredAgent)
 
 
 class StoredAgents:
@@ -73,8 +66,6 @@ class StoredAgents:
         else:
             agent_id = settings.agent_id
         _check_id(agent_id)
-        if settings.permissions is not None and not settings.permissions:
-            raise BadSetting("permissions empty: a call without any has all of its principal's (name one or more)")
         stored = AgentSettings(**{name: getattr(settings, name) for name in AgentSettings.__struct_fields__})
         may_exist = settings.if_exists == "continue"
         if may_exist and (agent := self._read(agent_id)) is not None:
@@ -85,6 +76,7 @@ class StoredAgents:
     def _add(self, agent_id: str, settings: AgentSettings, *, wanted: AgentSettings | None = None) -> StoredAgent:
         """Store an agent and its session. `wanted`: settings with which it may exist, made by another program meanwhile."""
         agent = StoredAgent(agent_id, replace(settings, agent_id=agent_id), self._nx.clock_ms())
+        checked_settings(Settings().with_changes(agent.options))
         if settings.profile:
             self._nx.profiles.resolve(settings.profile)
         label = session_label(self._nx, agent_id, **agent.options)  # raises for an invalid name and a denied session
@@ -222,10 +214,11 @@ def _check_same(agent: StoredAgent, settings: AgentSettings) -> None:
     if agent.is_closed:
         raise _closed(agent.agent_id)
     defaults = AgentSettings()
-    for name in AgentSettings.__struct_fields__:
+    for field in msgspec.structs.fields(AgentSettings):
+        name = field.name
         value = getattr(settings, name)
         if name != "agent_id" and value not in (getattr(defaults, name), getattr(agent.settings, name)):
-            text = f"agent {agent.agent_id!r} exists with another {name}"
+            text = f"agent {agent.agent_id!r} exists with another {field.encode_name}"
             raise BadSetting(f"{text} (destroy it and create it again: its session continues)")
 
 
@@ -264,14 +257,13 @@ def _no_such_agent(agent_id: str) -> NotFound:
     return NotFound(f"agent {agent_id[:ID_CHARS]!r} not found (create it, or list agents)", code="no_such_agent")
 
 
-def _within(names: Collection[str] | None, limits: Collection[str] | None, parent: str) -> tuple[str, ...] | None:
+def _within(names: tuple[str, ...], limits: tuple[str, ...], parent: str) -> tuple[str, ...]:
     """Return the permissions of a child: its own, or its parent's. Raises NotAllowed for one that the parent lacks."""
-    if names is None or limits is None:
-        chosen = names if names is not None else limits
-        return tuple(chosen) if chosen is not None else None
+    if not names or not limits:
+        return names or limits
     if missing := sorted(set(names) - set(limits)):
         raise NotAllowed(f"permission {missing[0]!r} not granted: agent {parent!r} lacks it (leave it out)")
-    return tuple(names)
+    return names
 
 
 def _same(value: str, limit: str, what: str, parent: str) -> str:
@@ -294,15 +286,14 @@ def _principal(value: str, limit: str, parent: str) -> str:
 def _narrowed(settings: AgentSettings, limits: AgentSettings) -> AgentSettings:
     """Return settings without the rights that a parent lacks. Raises NotAllowed if no permission is left."""
     names = settings.permissions
-    allowed = limits.permissions
-    if names is not None and allowed is not None:
-        names = tuple(name for name in names if name in allowed)
+    if names and limits.permissions:
+        names = tuple(name for name in names if name in limits.permissions)
         if not names:
             text = f"agent {settings.agent_id!r} has no permission that its parent {limits.agent_id!r} still has"
             raise NotAllowed(f"{text} (destroy it, and create it again)")
     return replace(
         settings,
-        permissions=names if names is not None else allowed,
+        permissions=names or limits.permissions,
         toolset=limits.toolset or settings.toolset,
         principal=limits.principal,
     )

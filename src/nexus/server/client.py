@@ -15,7 +15,7 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, Unpack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,6 +24,8 @@ from msgspec import Struct
 from nexus.errors import BadSetting, ServerCallFailed
 from nexus.server import forms
 from nexus.text.as_received import ReceivedFormat
+from nexus.types.settings import SettingsChanges
+from nexus.types.validation import check_options
 
 Result = TypeVar("Result")
 
@@ -65,50 +67,29 @@ class Client:
         self,
         agent_id: str | None = None,
         *,
-        system_prompt: str | None = None,
-        model: str = "",
-        profile: str = "",
-        toolset: str = "",
-        permissions: Sequence[str] | None = None,
-        principal: str = "",
-        persona: str = "",
-        budget: int | None = None,
         parent_agent_id: str | None = None,
         if_exists: Literal["error", "continue"] = "error",
+        **settings: Unpack[SettingsChanges],
     ) -> AgentClient:
         """Create an agent; an id whose session exists continues that session.
 
         Args:
             agent_id: Its id; by default a new one.
-            system_prompt: First in every context.
-            model: By default the server's.
-            profile: Name of the profile of its contexts.
-            toolset: Toolset of the policy.
-            permissions: Names of permissions; None for its parent's, or no limit.
-            principal: The speaker for whom the policy decides.
-            persona: Who answers.
-            budget: Available tokens of a context.
             parent_agent_id: Agent whose rights are the most that this one may have.
             if_exists: `continue` returns the client of an existing agent. It is an error if the agent has another
                 value for a setting that is passed, or was shut down.
+            **settings: Settings of its calls (`nexus.Settings`); by default the server's, and a child's permissions,
+                toolset and principal are its parent's.
 
-        Raises ServerCallFailed.
+        Raises BadSetting, NotAllowed, ServerCallFailed.
         """
-        names = None if permissions is None else tuple(permissions)
-        settings = forms.CreateAgent(
-            agent_id,
-            system_prompt,
-            model,
-            profile,
-            toolset,
-            names,
-            principal,
-            persona,
-            budget,
-            parent_agent_id,
-            if_exists,
-        )
-        return self.agent(self.call("create_agent", settings, forms.AgentCreated).agent_id)
+        check_options("create_agent", settings, SettingsChanges, "agent_id parent_agent_id if_exists")
+        names = settings.get("permissions")
+        if names is not None and not (names := tuple(names)):
+            raise BadSetting("permissions empty: a call without any has all of its principal's (name one or more)")
+        place = forms.CreateAgent(agent_id=agent_id, parent_agent_id=parent_agent_id, if_exists=if_exists)
+        params = place.with_changes(settings)
+        return self.agent(self.call("create_agent", params, forms.AgentCreated).agent_id)
 
     def list_agents(self) -> tuple[forms.AgentInfo, ...]:
         """Return the agents, oldest first."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import uuid
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from nexus.engine.analysis.explain import Explanation
 from nexus.errors import BadSetting
@@ -21,6 +21,7 @@ from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.message import Message, ToolCall
+from nexus.types.settings import Settings
 
 Case: TypeAlias = Literal["snake", "camel"]
 RequestKey: TypeAlias = str | int
@@ -33,30 +34,23 @@ class NoParams(Struct, frozen=True, forbid_unknown_fields=True):
     """A method without params."""
 
 
-class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of an agent, as the ledger has them."""
+class AgentSettings(Settings, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Settings of an agent's calls (`nexus.Settings`), and its id and parent, as the ledger has them.
+
+    A setting that is left out, or has its default, is the server's; of permissions, toolset and principal the parent's.
+    """
 
     agent_id: str | None = None
     """By default a new one."""
-    system_prompt: str | None = None
+    system: str = msgspec.field(default="", name="system_prompt")
     """First in every context; by default the workspace's prompt alone."""
-    model: str = ""
-    """By default the server's."""
-    profile: str = ""
-    toolset: str = ""
-    """Toolset of the policy; by default its parent's."""
-    permissions: tuple[str, ...] | None = None
+    permissions: Annotated[tuple[str, ...], Meta(min_length=1)] = ()
     """Names of permissions; by default its parent's, or no limit."""
-    principal: str = ""
-    """The speaker for whom the policy decides; a child's is its parent's. Without one it is the program itself."""
-    persona: str = ""
-    budget: int | None = None
-    """Available tokens of a context."""
     parent_agent_id: str | None = None
     """Agent whose permissions and tools are the most that this one may have."""
 
 
-class CreateAgent(AgentSettings, frozen=True, forbid_unknown_fields=True):
+class CreateAgent(AgentSettings, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Settings of a new agent. An id whose session exists continues that session."""
 
     if_exists: Literal["error", "continue"] = "error"
@@ -359,7 +353,7 @@ def camel(name: str) -> str:
 
 
 def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struct:
-    """Return the params of a method, by name in either case. Raises BadSetting."""
+    """Return the params of a method, by name in either case; null is as if left out. Raises BadSetting."""
     info = _struct_info(kind)
     names = [field.encode_name for field in info.fields]
     if isinstance(values, list):
@@ -374,8 +368,9 @@ def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struc
         else:
             hint = f"params: {', '.join(names) or 'none'}"
         raise BadSetting(f"param {unknown[:80]!r} unknown ({hint})")
+    present = {name: value for name, value in plain.items() if value is not None}
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(present, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         text = str(error)
         raise BadSetting(f"{text[:1].lower()}{text[1:]}") from error

@@ -123,15 +123,38 @@ export interface ContextWarning {
 
 /** Settings of a new agent. An id whose session exists continues that session. */
 export interface CreateAgent {
-  agent_id?: string | null;
-  system_prompt?: string | null;
   model?: string;
-  profile?: string;
-  toolset?: string;
-  permissions?: string[] | null;
-  principal?: string;
-  persona?: string;
   budget?: number | null;
+  profile?: string;
+  system_prompt?: string;
+  role?: "manager" | "unified" | "worker";
+  task?: string;
+  manager?: string;
+  manager_call?: string;
+  persona?: string;
+  principal?: string;
+  user_profile?: { [key: string]: unknown };
+  toolset?: string;
+  permissions?: string[];
+  capabilities?: string[] | null;
+  skills?: string[];
+  blocks?: { [key: string]: unknown };
+  temperature?: number | null;
+  top_p?: number | null;
+  max_tokens?: number | null;
+  thinking?: boolean | number | "high" | "low" | "medium" | null;
+  stop?: string | string[] | null;
+  tool_choice?: string | null;
+  extra?: { [key: string]: unknown } | null;
+  model_config?: { [key: string]: unknown };
+  timezone?: string | number;
+  strategy?: "digest" | "keep_user_turns" | "middle_out" | "oldest_first";
+  pin_first_message?: boolean;
+  max_tool_result_tokens?: number | null;
+  calibrate?: boolean;
+  run_mode?: "" | "repl" | "server";
+  clock?: "" | "message" | "off" | "system";
+  agent_id?: string | null;
   parent_agent_id?: string | null;
   if_exists?: "continue" | "error";
 }

@@ -1,4 +1,4 @@
-"""User configuration of sources, with its defaults.
+"""User configuration: settings of calls, and of the sources of their contexts.
 
 `nexus.workspace.config` reads and merges the files; a program may pass its own value to `nexus.open(config=)`.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+
+from nexus.types.settings import Settings, SettingsChanges
 
 
 class InstructionsConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,8 +48,8 @@ class FilesConfig(Struct, frozen=True, forbid_unknown_fields=True):
     hard_links: bool = False
 
 
-class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole configuration."""
+class Config(Settings, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
+    """The whole configuration: settings that every engine begins with, and those of its sources."""
 
     instructions: InstructionsConfig = InstructionsConfig()
     images: ImagesConfig = ImagesConfig()
@@ -56,10 +58,22 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     persona: str = ""
     """Folder `personas/NAME` for calls that name no persona."""
     timezone: str = ""
-    model: str = ""
     consolidate: Literal["off", "propose", "add"] = "off"
     """Whether facts are proposed for memory, or added to it, when a session is compacted or a chat ends."""
     trusted: tuple[str, ...] = ()
     """Folders whose workspaces may choose the model: who gets the data, and at which price."""
     summarizer: str = ""
     """Model that writes summaries, or `extractive`."""
+
+    def engine_settings(self) -> SettingsChanges:
+        """Return the settings that an engine begins with; the persona stays a default of sessions without one."""
+        changes = self.changes_from(Settings())
+        changes.pop("persona", None)
+        return changes
+
+
+OF_A_CALL = frozenset({
+    "principal", "role", "task", "manager", "manager_call", "user_profile", "permissions", "blocks", "model_config",
+    "run_mode",
+})  # fmt: skip
+"""Settings that a program or its caller decides, in no file: above all who speaks, and with which rights."""

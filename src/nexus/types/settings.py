@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict, cast, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypedDict, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -158,7 +158,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     `system` prompt of the application; `system` for the system slot of `repl` (document 004), which breaks the prompt
     cache in every call."""
 
-    def with_changes(self, changes: SettingsChanges) -> Settings:
+    def with_changes(self, changes: SettingsChanges) -> Self:
         """Return the settings with changes.
 
         Types are checked where a request is used (`nexus.types.request.checked_request`). Raises NotAllowed for an empty
@@ -186,7 +186,7 @@ class Settings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
         """Return the changes that make these settings of `other`, as JSON values."""
         changes = {
             name: msgspec.to_builtins(value)
-            for name in self.__struct_fields__
+            for name in Settings.__struct_fields__
             if (value := getattr(self, name)) != getattr(other, name)
         }
         if changes.get("principal") == "":

@@ -20,11 +20,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from nexus.errors import BadConfig
+from nexus.errors import BadConfig, BadSetting
 from nexus.tokens.model import resolve
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
-from nexus.types.config import Config
+from nexus.types.config import OF_A_CALL, Config
+from nexus.types.settings import check_settings
 from nexus.types.validation import parse_json, parse_toml
 from nexus.workspace.files.containment import open_resolved, read_bytes
 from nexus.workspace.files.reader import home_folder
@@ -212,6 +213,10 @@ ALLOWED: dict[str, Rule] = {
     "timezone": "any",
     "model": "trusted",
     "consolidate": "any",
+    **dict.fromkeys(("strategy", "pin_first_message", "clock"), "any"),
+    **dict.fromkeys(("budget", "max_tool_result_tokens", "max_tokens", "thinking", "extra", "toolset"), "trusted"),
+    **dict.fromkeys(("temperature", "top_p", "stop", "tool_choice", "calibrate", "capabilities"), "trusted"),
+    **dict.fromkeys(("profile", "system", "skills"), "trusted"),
 }
 """Keys that a workspace's file may set, and the direction.
 
@@ -226,6 +231,7 @@ _REASONS = {
     "tighter": "it may only be lowered",
     "fewer": "names may only be removed",
     "stricter": 'it may only be "error"',
+    "trusted": "only in a folder that the user's own file trusts",
 }
 
 
@@ -289,7 +295,8 @@ def read_configuration(
 
 def values_of(config: Config) -> dict[str, Any]:
     """Return every value of a configuration by its dotted key, as builtin types."""
-    return dict(_leaves(msgspec.to_builtins(config), Config))
+    leaves = dict(_leaves(msgspec.to_builtins(config), Config))
+    return {key: value for key, value in leaves.items() if key not in OF_A_CALL}
 
 
 def _read_file(file: SettingsFile, warnings: list[ContextWarning]) -> dict[str, Any] | None:
@@ -326,7 +333,9 @@ def _existing_settings(
     unknown: list[tuple[str, str]] = []
     for name, value in table.items():
         inner = types.get(name)
-        if inner is None:
+        if name in OF_A_CALL:
+            unknown.append((f"{prefix}{name}", "a program passes it with a call"))
+        elif inner is None:
             import difflib
 
             keys = list(values_of(Config()))
@@ -360,7 +369,8 @@ def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
             kind: Any = Config
             for name in key.split("."):
                 kind = next(info.type for info in msgspec.structs.fields(kind) if info.name == name)
-            what = f"expected one of {', '.join(map(repr, get_args(kind)))}"
+            if all(isinstance(choice, str) for choice in get_args(kind)):
+                what = f"expected one of {', '.join(map(repr, get_args(kind)))}"
         raise BadConfig(origin, key, what) from error
     negative = next((key for key, value in _leaves(table, Config) if type(value) is int and value < 0), "")
     if negative:
@@ -373,14 +383,23 @@ def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
     for name in config.trusted:
         if not name.startswith(("/", "~/")) and not Path(name).is_absolute():
             raise BadConfig(origin, "trusted", f"expected absolute paths of folders, not {name!r}")
+    _check_call_settings(config, origin)
+    values = values_of(config)
+    return {key: values[key] for key, _ in _leaves(table, Config)}
+
+
+def _check_call_settings(config: Config, origin: str) -> None:
+    """Raise BadConfig for an unknown time zone, and for a value that no model takes."""
     if config.timezone:
         try:
             ZoneInfo(config.timezone)
         except (KeyError, ValueError, OSError) as error:
             text = f"expected an IANA name such as Europe/Lisbon, not {config.timezone!r}"
             raise BadConfig(origin, "timezone", text) from error
-    values = values_of(config)
-    return {key: values[key] for key, _ in _leaves(table, Config)}
+    try:
+        check_settings(config.model_settings())
+    except BadSetting as error:
+        raise BadConfig(origin, "", str(error)) from error
 
 
 def _is_trusted(file: SettingsFile, trusted: Iterable[str]) -> bool:
