@@ -15,7 +15,7 @@ import nexus
 import nexus.compaction
 import nexus.engine
 import nexus.engine.recovery
-import nexus.plugins.load
+import nexus.workspace.plugins.load
 from nexus.tokens.counter import get_counter
 from nexus.tokens.model import resolve
 from torture.figures import Figures, Progress, require, shares

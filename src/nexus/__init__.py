@@ -39,7 +39,6 @@ if TYPE_CHECKING:
         SessionBusy,
     )
     from nexus.ledger.sessions import SearchHit
-    from nexus.plugins.spec import hookimpl
     from nexus.policy import Policy
     from nexus.providers.errors.failures import Failure, failure_of
     from nexus.providers.messages import read_messages, write_messages
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from nexus.types.request import AgentResult, Attachment, Event, Request, TokenUsage
     from nexus.types.settings import Settings
     from nexus.workspace.attachments import attach_file, image_from_file
+    from nexus.workspace.plugins.spec import hookimpl
 
 __version__ = "0.1.0"
 
@@ -71,7 +71,7 @@ _MODULES = {
     "nexus.engine.turn": "Turn",
     "nexus.errors": "BudgetTooSmall ContextOverflow LedgerBusy LedgerError NexusError NoSuchSession NotAllowed SessionBusy",
     "nexus.ledger.sessions": "SearchHit",
-    "nexus.plugins.spec": "hookimpl",
+    "nexus.workspace.plugins.spec": "hookimpl",
     "nexus.policy": "Policy",
     "nexus.providers.errors.failures": "Failure failure_of",
     "nexus.providers.messages": "read_messages write_messages",

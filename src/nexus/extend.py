@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from nexus.ledger.sqlite import SqliteLedger
     from nexus.ledger.store import LedgerStore
     from nexus.models.client import ModelClient
-    from nexus.plugins.spec import hookimpl
     from nexus.text.frames import escape as escape_frames
     from nexus.text.frames import scan as scan_frames
     from nexus.text.frames import unescape as unescape_frames
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from nexus.workspace.memory.consolidation import accept as accept_facts
     from nexus.workspace.memory.consolidation import propose as propose_facts
     from nexus.workspace.memory.consolidation import reject as reject_facts
+    from nexus.workspace.plugins.spec import hookimpl
     from nexus.workspace.source_context import SourceContext, WorkspaceContext
     from nexus.workspace.sources.registry import SourceSpec
     from nexus.workspace.sources.skills import discover_skills
@@ -114,7 +114,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.ledger.sqlite": "SqliteLedger",
             "nexus.ledger.store": "LedgerStore",
             "nexus.models.client": "ModelClient",
-            "nexus.plugins.spec": "hookimpl",
+            "nexus.workspace.plugins.spec": "hookimpl",
             "nexus.text.frames": "escape as escape_frames scan as scan_frames unescape as unescape_frames",
             "nexus.text.one_line": "escape_line_breaks unescape_line_breaks",
             "nexus.tokens.counter": "TokenCounter",

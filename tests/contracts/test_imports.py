@@ -19,9 +19,8 @@ from nexus.types.registry import Registry
 from nexus.workspace.sources.registry import SOURCES
 
 RULE = (
-    "errors < types < text, ledger, bus, tools, tracing < tokens, policy < context < providers < render, models < compaction < workspace"
-    " < plugins < assembly < engine < interop < turnlog < agents < broker < services < compat < server < cli, testing, extend"
-    " < __main__"
+    "errors < types < bus, ledger, text, tools < policy, tokens < context < providers < models, render < compaction < workspace"
+    " < assembly < engine < interop < agents, turnlog < broker < server, services < compat < cli, extend, testing < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
 
@@ -118,7 +117,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "docstring_parser": ("tools",),
     "filelock": ("workspace.memory.files",),
     "markdown_it": ("workspace.memory.facts",),
-    "pluggy": ("plugins.spec", "plugins.load"),
+    "pluggy": ("workspace.plugins.spec", "workspace.plugins.load"),
     "regex": ("services.tagged", "tokens.starting_counter", "agents.tools.files"),
     "mcp": ("agents.mcp_tools",),
     "nats": ("bus.nats", "bus.nats_client", "bus.nats_streams"),

@@ -27,9 +27,9 @@ from nexus.ledger.lease import WAIT_S, async_session_lease
 from nexus.ledger.replay import Turn as StoredTurn
 from nexus.ledger.sessions import Lease
 from nexus.models import ModelClient
+from nexus.models.tracing import turn_span
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.tools import ToolRegistry
-from nexus.tracing import turn_span
 from nexus.types.message import Image, Message, ToolCall
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.settings import Settings, SettingsChanges

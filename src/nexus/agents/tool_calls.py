@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from nexus.engine.async_engine import AsyncTurn
-from nexus.tracing import tool_span
+from nexus.models.tracing import tool_span
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.stream_events import Sink, ToolState, ToolStatus
 

@@ -16,7 +16,6 @@ from nexus.assembly.manifest_store import stored_manifest
 from nexus.context import AssembledContext, Manifest, StoredEvent, engine_state
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
-from nexus.plugins.guard import describe_error
 from nexus.providers.server_edits import has_compaction
 from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
@@ -27,6 +26,7 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessa
 from nexus.types.message import Image, Message, ToolResult
 from nexus.types.request import AgentResult
 from nexus.types.stop_reasons import stop_reason
+from nexus.workspace.plugins.guard import describe_error
 
 _BY = " by "
 _BY_CONTENT = f"{_BY}content"

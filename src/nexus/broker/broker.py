@@ -49,7 +49,7 @@ from nexus.errors import (
 )
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.sessions import PENDING, Lease, QueuedEvent
-from nexus.tracing import continued_trace, trace_parent
+from nexus.models.tracing import continued_trace, trace_parent
 from nexus.types.message import Image, Message, Text
 from nexus.types.request import Event
 from nexus.types.settings import SettingsChanges

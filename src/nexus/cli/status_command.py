@@ -16,9 +16,9 @@ from nexus.engine import open_engine
 from nexus.errors import NotFound
 from nexus.interop.readers import PluginReaders, add_readers
 from nexus.ledger.location import LEDGER_FILE
-from nexus.plugins.hooks import Plugin
 from nexus.render.console import printable
 from nexus.workspace.config import read_configuration, values_of
+from nexus.workspace.plugins.hooks import Plugin
 from nexus.workspace.prompts import templates
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line
 from nexus.workspace.sources.skills import discover_skills

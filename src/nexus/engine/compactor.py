@@ -8,8 +8,8 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from nexus.ledger.operations import Ledger
+from nexus.models.tracing import span
 from nexus.tokens.counter import TokenCounter
-from nexus.tracing import span
 from nexus.types.compaction_plan import CompactionPlan
 
 if TYPE_CHECKING:  # they take a while to import, and most programs use none

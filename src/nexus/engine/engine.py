@@ -55,6 +55,7 @@ from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.unrecorded import UnrecordedReplies, unrecorded_path
+from nexus.models.tracing import span
 from nexus.policy import Policy
 from nexus.providers.replies import read_reply
 from nexus.text.as_received import ReceivedFormat
@@ -62,7 +63,6 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.tokens.starting_counter import StartingCounter, starting_counter
-from nexus.tracing import span
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
 from nexus.types.ledger_entries import Committed, Entry

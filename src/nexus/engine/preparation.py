@@ -45,7 +45,7 @@ from nexus.workspace.source_context import SourceContext, WorkspaceContext
 from nexus.workspace.user_profiles import UserProfiles
 
 if TYPE_CHECKING:  # it takes a while to import, and most programs have no plugins
-    from nexus.plugins.hooks import Hooks
+    from nexus.workspace.plugins.hooks import Hooks
 
 DEFAULT_PROFILE = "layered"
 
@@ -93,8 +93,8 @@ class Preparation:
 
     @cached_property
     def hooks(self) -> Hooks:
-        """The hooks of plugins, discovered at first use (`nexus.plugins`)."""
-        from nexus.plugins.load import load_hooks
+        """The hooks of plugins, discovered at first use (`nexus.workspace.plugins`)."""
+        from nexus.workspace.plugins.load import load_hooks
 
         return load_hooks(self.workspace_context.config.hooks, self.plugins, self.profiles.names_in_use, add_formats)
 

@@ -13,9 +13,9 @@ from msgspec import Struct
 from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.transcript import Transcript
-from nexus.plugins.guard import InvalidHookResult, describe_error, validate_named
-from nexus.plugins.hooks import Hooks
 from nexus.types.registry import Registry
+from nexus.workspace.plugins.guard import InvalidHookResult, describe_error, validate_named
+from nexus.workspace.plugins.hooks import Hooks
 
 T = TypeVar("T")
 

@@ -22,11 +22,11 @@ from msgspec.structs import replace
 from nexus.context import AssembledContext
 from nexus.errors import BadReply, BadSetting, ModelCallFailed
 from nexus.models.endpoints import Endpoint
+from nexus.models.tracing import model_span
 from nexus.providers.errors.failures import Failure, failure_of
 from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.streams import StreamReader
 from nexus.text.redact import redact
-from nexus.tracing import model_span
 from nexus.types.request import AgentResult
 from nexus.types.stream_events import Reasoning, Retry, Token
 

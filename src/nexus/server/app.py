@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nexus.errors import NexusError, NotAccepted, NotFound
+from nexus.models.tracing import continued_trace
 from nexus.server.access import CURRENT, AccessRecord
 from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case
@@ -44,7 +45,6 @@ from nexus.server.metrics import CONTENT_TYPE, Metrics
 from nexus.server.security import AllowedSites, RateLimit, Tokens
 from nexus.server.service import Service
 from nexus.server.streams import KEEP_ALIVE_S, StreamItem, own_item, sse
-from nexus.tracing import continued_trace
 
 CASE_HEADER = "nexus-case"
 _LARGE_BODY = 100_000

@@ -116,9 +116,9 @@ async def answer_value(value: Any, call: Call) -> Answer:
     except RpcError as error:
         return refusal(error)
     if not isinstance(value, list):
-        response = await _respond(value, call)
+        response = await respond(value, call)
         return Answer(msgspec.json.encode(response) if response is not None else b"")
-    responses = await asyncio.gather(*(_respond(item, call) for item in cast("list[Any]", value)))
+    responses = await asyncio.gather(*(respond(item, call) for item in cast("list[Any]", value)))
     present = [response for response in responses if response is not None]
     return Answer(msgspec.json.encode(present) if present else b"")
 
@@ -136,7 +136,7 @@ def refusal(error: RpcError, request_id: RequestId = None) -> Answer:
     return Answer(msgspec.json.encode(_response(request_id, error=_error_object(error))), error.code)
 
 
-async def _respond(value: Any, call: Call) -> dict[str, Any] | None:
+async def respond(value: Any, call: Call) -> dict[str, Any] | None:
     """Return the response to one request; None for a notification."""
     try:
         request = parse_request(value)

@@ -10,6 +10,7 @@ from nexus.errors import (
     BadSetting,
     NexusError,
 )
+from nexus.models.tracing import span
 from nexus.server.access import CURRENT
 from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case, camel, read_params, to_plain
@@ -17,7 +18,6 @@ from nexus.server.jsonrpc import INVALID_PARAMS, LOG, METHOD_NOT_FOUND, Params, 
 from nexus.server.methods import METHODS, NO_AGENT, Call, Method
 from nexus.server.openrpc import openrpc
 from nexus.server.tenants import Tenants
-from nexus.tracing import span
 
 DISCOVER = "rpc.discover"
 _LEDGER_FAILURES = frozenset(

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from nexus.assembly.formats.protocol import MessageFormat
 from nexus.errors import bad_profile
-from nexus.plugins.guard import validate_named
 from nexus.types.history import Memory
 from nexus.types.registry import Registry
+from nexus.workspace.plugins.guard import validate_named
 
 _METHODS = ("on_path", "fill_window", "entry_limits", "covered_messages", "plan_eviction", "reply", "plain_text")
 

@@ -9,12 +9,18 @@ from msgspec.structs import replace
 
 from nexus.assembly.profiles.user.toml import validate_profile
 from nexus.errors import bad_profile
-from nexus.plugins.guard import OMITTED, InvalidHookResult, describe_error, validate_profiles, validate_sources
-from nexus.plugins.hooks import Hooks
-from nexus.plugins.load import LOAD_MS, guarded_source
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.workspace.config import SettingsFile
+from nexus.workspace.plugins.guard import (
+    OMITTED,
+    InvalidHookResult,
+    describe_error,
+    validate_profiles,
+    validate_sources,
+)
+from nexus.workspace.plugins.hooks import Hooks
+from nexus.workspace.plugins.load import LOAD_MS, guarded_source
 from nexus.workspace.source_context import Source
 
 EXPECTED = "a nexus.types.profile.Profile: `profile = Profile(…)`"

@@ -17,7 +17,6 @@ from msgspec import Struct
 from nexus.assembly.profiles.builtin import PROFILES
 from nexus.assembly.profiles.user.toml import NAME, NAME_RULE, ProfileDraft, build_profile, parse_profile
 from nexus.errors import BadConfig, NotFound, bad_profile
-from nexus.plugins.hooks import Hooks
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
@@ -26,6 +25,7 @@ from nexus.workspace.config import LAYER_FOLDER, OutsideFolder, SettingsFile, de
 from nexus.workspace.files.containment import State, state_of
 from nexus.workspace.files.reader import is_young
 from nexus.workspace.instruction_layers import Folders
+from nexus.workspace.plugins.hooks import Hooks
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.event_blocks import app_block_sources, unplaced_blocks
 

@@ -12,15 +12,10 @@ import msgspec
 
 from nexus.compat.nexus3.context.manager import ContextManager
 from nexus.compat.nexus3.rpc.session import Session
-from nexus.errors import BadSetting, ModelCallFailed, NexusError
+from nexus.errors import BadSetting, ModelCallFailed
+from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError, respond
 
 METHODS = ("send", "cancel", "get_tokens", "get_context", "compact", "shutdown")
-
-INVALID_REQUEST = -32600
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
-SERVER_ERROR = -32000
-"""Error codes of JSON-RPC 2.0."""
 
 RequestId: TypeAlias = str | int
 
@@ -97,40 +92,19 @@ class Dispatcher:
 
     async def dispatch(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Answer a JSON-RPC 2.0 request with a `result` or an `error`; None for a notification, which has no `id`."""
-        answer = await self._answer(request)
-        request_id = None
-        if isinstance(request, Mapping):
-            request_id = request.get("id")
-        is_notification = isinstance(request, Mapping) and "id" not in request and "error" not in answer
-        if is_notification:
-            return None
-        return {"jsonrpc": "2.0", "id": request_id, **answer}
+        return msgspec.to_builtins(await respond(request, self._call))
 
-    async def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        method = None
-        if isinstance(request, Mapping):
-            method = request.get("method")
-        if not isinstance(method, str) or request.get("jsonrpc") != "2.0":
-            return _error(
-                INVALID_REQUEST, 'request invalid (send {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}})'
-            )
+    async def _call(self, method: str, params: Params) -> dict[str, Any]:
         if method not in METHODS:
-            return _error(METHOD_NOT_FOUND, f"method {method!r} not found (methods: {', '.join(METHODS)})")
+            raise RpcError(METHOD_NOT_FOUND, f"method {method!r} not found (methods: {', '.join(METHODS)})")
         handler = getattr(self, method)
         types = get_type_hints(handler)
         try:
-            params = msgspec.convert(request.get("params") or {}, dict[str, Any])
-            inspect.signature(handler).bind(**params)
-            for name, value in params.items():
+            named = msgspec.convert(params or {}, dict[str, Any])
+            inspect.signature(handler).bind(**named)
+            for name, value in named.items():
                 msgspec.convert(value, types[name])
         except (TypeError, msgspec.ValidationError) as error:
-            return _error(INVALID_PARAMS, f"params of {method} invalid: {error} (send an object of named values)")
-        try:
-            return {"result": await handler(**params)}
-        except NexusError as error:
-            return _error(SERVER_ERROR, str(error), error.code)
-
-
-def _error(code: int, message: str, error_code: str = "") -> dict[str, Any]:
-    data = {"data": {"code": error_code}} if error_code else {}
-    return {"error": {"code": code, "message": message, **data}}
+            text = f"params of {method} invalid: {error} (send an object of named values)"
+            raise RpcError(INVALID_PARAMS, text) from error
+        return await handler(**named)

@@ -581,7 +581,7 @@ def test_call_with_hooks_replays_without_plugins() -> None:
 def test_pluggy_is_imported_only_for_plugins() -> None:
     code = (
         "import sys, nexus\nnx = nexus.open()\n"
-        "print(*[name for name in ('pluggy', 'importlib.metadata', 'nexus.plugins.load') if name in sys.modules])\n"
+        "print(*[name for name in ('pluggy', 'importlib.metadata', 'nexus.workspace.plugins.load') if name in sys.modules])\n"
         "nx.assemble('hi')\nprint('pluggy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.plugins.guard import Guard, call_hook, validate_event_metadata, validate_tools
 from nexus.types.block import ContextWarning
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
+from nexus.workspace.plugins.guard import Guard, call_hook, validate_event_metadata, validate_tools
 from nexus.workspace.source_context import Source
 from nexus.workspace.sources.registry import source_functions
 

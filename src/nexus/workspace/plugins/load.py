@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from nexus.plugins.guard import (
+from nexus.text.one_line import collapse_whitespace
+from nexus.types.config import HooksConfig
+from nexus.types.profile import Profile
+from nexus.workspace.plugins.guard import (
     Guard,
     InvalidHookResult,
     call_hook,
@@ -19,10 +22,7 @@ from nexus.plugins.guard import (
     validate_profiles,
     validate_sources,
 )
-from nexus.plugins.hooks import HookCall, Hooks, Plugin
-from nexus.text.one_line import collapse_whitespace
-from nexus.types.config import HooksConfig
-from nexus.types.profile import Profile
+from nexus.workspace.plugins.hooks import HookCall, Hooks, Plugin
 from nexus.workspace.source_context import Source, SourceContext, SourceResult
 from nexus.workspace.sources.registry import source_functions
 
@@ -133,7 +133,7 @@ def register_plugin(load: Callable[[], object], name: str) -> tuple[dict[str, Ho
     """Load a plugin; return its hook calls by hook, and its problems. Raises InvalidHookResult if it implements no hook."""
     import pluggy  # here, because most programs have no plugin and the import takes time
 
-    from nexus.plugins import spec
+    from nexus.workspace.plugins import spec
 
     plugin = load()
     manager = pluggy.PluginManager(spec.GROUP)
