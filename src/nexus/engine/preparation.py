@@ -26,7 +26,8 @@ from nexus.context import StoredEvent
 from nexus.engine.limits import LearnedLimits
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.policy.authorization import AuthorizedRequest, authorize, session_person
+from nexus.policy import decide
+from nexus.policy.authorization import AuthorizedRequest, authorize, owning_names, session_person
 from nexus.render.context_json import RENDERERS
 from nexus.tokens.counter import RememberingCounter, TokenCounter
 from nexus.tokens.image_limits import image_limits
@@ -158,10 +159,17 @@ class Preparation:
         return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
 
     def session_of(self, request: Request) -> str:
-        """Return the label of the session that a request belongs to."""
-        prepared = self.prepare(replace(request, event=Event()), moment=False)
+        """Return the label of the session that a request belongs to: that of its speaker, whatever it says and offers.
+
+        The request is prepared when it is assembled, not here. Raises NotAllowed, BadSetting, LedgerError.
+        """
+        request = replace(request, event=Event(), tools=())
+        if self.hooks.plugins:
+            request = self.prepare(request, moment=False).request
+        else:
+            request, _ = checked_request(request)
         with self.store.snapshot():
-            return self.authorize(prepared).request.session
+            return decide(self.policies.read(), request, partial(owning_names, self.store)).session
 
     def available(self, request: Request) -> int:
         """Return the available tokens of the context that is assembled for a request."""
