@@ -332,3 +332,51 @@ def test_end_event_has_usage_cost_and_calls() -> None:
         assert (end.usage.output_tokens, end.cost_usd, end.calls, end.stop_reason) == (5, 0.001, 1, "end_turn")
 
     run(work)
+
+
+def look(number: int) -> str:
+    """Return what is at a number.
+
+    Args:
+        number: The number.
+    """
+    return f"{number} is even" if number % 2 == 0 else f"{number} is odd"
+
+
+def looks(count: int) -> list[ToolCall]:
+    return [ToolCall(f"c{number}", "look", f'{{"number": {number}}}') for number in range(count)]
+
+
+def test_calls_beyond_the_limit_of_a_reply_are_not_run_and_say_so() -> None:
+    async def work(nx: AsyncEngine) -> None:
+        agent = Agent(
+            nx, ScriptedClient(said("", *looks(5)), said("Done.")), tools=[look], limits=Limits(calls_per_reply=3)
+        )
+        result = await agent.run("Look.")
+        texts = [result.content[0].text for result in result.tool_results]
+        assert texts[:3] == ["0 is even", "1 is odd", "2 is even"]
+        assert all("not run: a reply may make 3 calls, and this one made 5" in text for text in texts[3:])
+        assert [row.is_error for row in result.tool_results] == [False] * 3 + [True] * 2
+
+    run(work)
+
+
+def test_another_session_waits_for_a_few_results_not_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine has one thread: what a turn with many calls has it do must not stand in a row before other turns."""
+    waiting: list[int] = []
+    run_on_thread = AsyncEngine.run
+
+    async def counted(nx: AsyncEngine, *args: Any, **options: Any) -> Any:
+        waiting.append(nx._threads._work_queue.qsize())  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        return await run_on_thread(nx, *args, **options)
+
+    monkeypatch.setattr(AsyncEngine, "run", counted)
+
+    async def work(nx: AsyncEngine) -> None:
+        limits = Limits(calls_per_reply=400)
+        agent = Agent(nx, ScriptedClient(said("", *looks(400)), said("Done.")), tools=[look], limits=limits)
+        result = await agent.run("Look.")
+        assert [row.content[0].text for row in result.tool_results] == [look(number) for number in range(400)]
+        assert max(waiting) <= 40
+
+    run(work)

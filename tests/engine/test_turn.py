@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
+from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BadEvent, BadReply, HeadMoved, IdempotencyConflict, LateReply, SessionBusy, UnreadableFile
 from nexus.ledger.lease import session_lease
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.context_json import from_json, to_json
-from nexus.types.ledger_entries import Commit, Committed, Entry
+from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
 from support.errors import has_code
 
 CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
@@ -387,3 +390,68 @@ def test_result_that_comes_after_a_partial_reply_keeps_it(nx: Engine) -> None:
     ]
     assert nx.replay("s", 1).body_hash == sent
     assert len(nx.ledger.sessions.ref_updates("s")) == 1
+
+
+def test_result_costs_the_same_whatever_came_before(tmp_path: Path) -> None:
+    """Counted are the statements of SQLite, which are the same in every run."""
+    statements: list[str] = []
+
+    def count(event: dict[str, Any]) -> None:
+        statements.append(event["sql"])
+
+    def watch(db: Any) -> None:
+        db.trace_v2(apsw.SQLITE_TRACE_STMT, count)
+
+    apsw.connection_hooks.append(watch)
+    try:
+        with nexus.open(model="claude-sonnet-4-5", ledger=tmp_path / "ledger.db") as nx:
+            turn = nx.begin("Look often.", session="s")
+            turn.assemble()
+            turn.record(AgentResult((assistant("", *(ToolCall(f"c{at}", "look", "{}") for at in range(300))),)))
+            costs: list[int] = []
+            for at in range(300):
+                statements.clear()
+                turn.result(f"c{at}", f"result {at}")
+                costs.append(sum("fts" not in sql and "message_text" not in sql for sql in statements))
+            assert max(costs[250:]) <= max(costs[1:50])
+            assert not turn.calls
+    finally:
+        apsw.connection_hooks.remove(watch)
+
+
+def test_results_of_several_calls_are_stored_together_and_once(nx: Engine) -> None:
+    turn = nx.begin("Look twice.", session="s")
+    turn.assemble()
+    turn.record(AgentResult((CALLS,)))
+    other = nx.current_turn("s")
+    assert other is not None
+    results = [nexus.tool("a", "one"), nexus.tool("b", "two")]
+    assert turn.result("a", "one").added == 1
+    assert turn.results(*results).added == 1
+    assert turn.results(*results).added == turn.result("b", "two").added == 0
+    for wrong in ((), (results[0], results[0]), (nexus.assistant("no result"),)):
+        with pytest.raises(BadEvent, match="results are not one of each call"):
+            turn.results(*wrong)
+    with pytest.raises(IdempotencyConflict):
+        turn.results(nexus.tool("b", "another"))
+    again = nx.current_turn("s")
+    assert again is not None and again.calls == ()
+    assert again.results(*results).added == 0, "what another object stored is no conflict"
+
+
+def test_result_that_another_writer_stored_meanwhile_is_no_conflict(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with nexus.open(model="claude-sonnet-4-5", ledger=path) as nx:
+        turn = nx.begin("Look twice.", session="s")
+        turn.assemble()
+        turn.record(AgentResult((CALLS,)))
+        turn.result("a", "one")  # the turn now knows its results
+        rows = nx.ledger.entries("s")
+        reply = next(entry.seq for entry in rows if entry.rows and entry.rows[0].message.role == "assistant")
+        with nexus.open(model="claude-sonnet-4-5", ledger=path) as second:
+            message = nexus.tool("b", "two")
+            entry = NewEntry(messages=with_sizes((message,), second.counter), keys=(f"result:{reply}:b",))
+            second.ledger.store.commit("s", Commit((entry,)))
+        assert turn.results(message).added == 0
+        with pytest.raises(IdempotencyConflict):
+            turn.result("b", "another")

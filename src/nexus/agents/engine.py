@@ -34,6 +34,8 @@ class Limits(Struct, frozen=True):
     """Seconds of one tool call. One that takes longer is canceled, and its result is an error."""
     cost_usd: float | None = None
     """Cost at list prices, checked before each call of a model. None for no limit."""
+    calls_per_reply: int = 128
+    """Tool calls of one reply that are run; the results of further ones say that they were not."""
 
 
 class Spending:

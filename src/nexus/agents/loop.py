@@ -145,7 +145,8 @@ class _Run:
             answered = {answer.call_id for answer in reply.tool_results}
             calls = [call for call in reply.tool_calls if call.id not in answered]
             if calls:
-                results = await run_calls(calls, partial(self.tools.run, ctx=self.ctx), self.turn, self.sink)
+                run = partial(self.tools.run, ctx=self.ctx)
+                results = await run_calls(calls, run, self.turn, self.sink, most=self.loop.limits.calls_per_reply)
                 self.messages.extend(results)
                 if self.tools.ends_turn(results):
                     await self.turn.complete()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from nexus.engine.async_engine import AsyncTurn
+from nexus.errors import IdempotencyConflict
 from nexus.models.tracing import tool_span
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.stream_events import Sink, ToolState, ToolStatus
@@ -18,19 +20,38 @@ PREVIEW_CHARS = 200
 """Characters of arguments and results in a `tool_status`."""
 
 
-async def run_calls(calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, sink: Sink) -> list[Message]:
-    """Run the calls of a reply at the same time, and return their results in the order of the calls."""
-    tasks = [asyncio.ensure_future(_run_call(call, run, turn, sink)) for call in calls]
+RESULTS_AT_ONCE = 16
+"""Results in one transaction, at most: other sessions wait for it."""
+
+
+async def run_calls(
+    calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, sink: Sink, *, most: int
+) -> list[Message]:
+    """Run the calls of a reply at the same time, and return their results in the order of the calls.
+
+    Calls beyond `most` are not run, and their results say so. All that ran is stored before this returns or raises.
+    """
+    storing = _ResultStorage(turn)
+    reason = f"not run: a reply may make {most} calls, and this one made {len(calls)} (ask for the rest again)"
+    tasks = [
+        asyncio.ensure_future(_run_call(call, run if number < most else partial(_refuse, reason), storing, sink))
+        for number, call in enumerate(calls)
+    ]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.shield(storing.end())
         raise
 
 
-async def _run_call(call: ToolCall, run: RunCall, turn: AsyncTurn, sink: Sink) -> Message:
+async def _refuse(reason: str, call: ToolCall) -> ToolResult:
+    return error_result(call, reason)
+
+
+async def _run_call(call: ToolCall, run: RunCall, storage: _ResultStorage, sink: Sink) -> Message:
     sink(ToolStatus(call.id, call.name, "started", call.arguments[:PREVIEW_CHARS]))
     status: ToolState = "failed"
     text = "canceled"
@@ -39,11 +60,11 @@ async def _run_call(call: ToolCall, run: RunCall, turn: AsyncTurn, sink: Sink) -
             result = await run(call)
             if result.is_error:
                 traced.fail("tool_error")
-        storing = asyncio.ensure_future(turn.result(call.id, result))
+        stored = storage.add(result)
         status = "failed" if result.is_error else "completed"
         text = text_of_result(result)
         try:
-            await asyncio.shield(storing)  # a cancellation does not stop it
+            await asyncio.shield(stored)  # a cancellation does not stop it
         except Exception as error:
             status = "failed"
             text = str(error)
@@ -51,6 +72,62 @@ async def _run_call(call: ToolCall, run: RunCall, turn: AsyncTurn, sink: Sink) -
         return Message("tool", (result,))
     finally:
         sink(ToolStatus(call.id, call.name, status, text[:PREVIEW_CHARS]))
+
+
+class _ResultStorage:
+    """Stores the results of a reply in the order in which they come: those that wait meanwhile in one transaction."""
+
+    def __init__(self, turn: AsyncTurn) -> None:
+        self._turn = turn
+        self._waiting: list[tuple[ToolResult, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, result: ToolResult) -> asyncio.Future[None]:
+        """Have a result stored; the future ends when it is, with the error if it cannot be."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((result, stored))
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._store())
+        return stored
+
+    async def end(self) -> None:
+        """Wait until no result waits."""
+        if self._task is not None:
+            await self._task
+
+    async def _store(self) -> None:
+        while self._waiting:
+            batch = self._waiting[:RESULTS_AT_ONCE]
+            del self._waiting[:RESULTS_AT_ONCE]
+            try:
+                await self._turn.results(*(result for result, _ in batch))
+            except IdempotencyConflict:  # of one of them
+                for result, stored in batch:
+                    _settle(stored, await _error_of(self._turn.results(result)))
+            except Exception as error:  # noqa: BLE001 - raised where the call runs
+                for _, stored in batch:
+                    _settle(stored, error)
+            else:
+                for _, stored in batch:
+                    _settle(stored, None)
+
+
+async def _error_of(work: Awaitable[object]) -> Exception | None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001 - raised where the call runs
+        return error
+    return None
+
+
+def _settle(stored: asyncio.Future[None], error: Exception | None) -> None:
+    if stored.done():
+        return
+    if error is None:
+        stored.set_result(None)
+    else:
+        stored.set_exception(error)
+        stored.exception()  # nobody may wait for it any more
 
 
 def text_of_result(result: ToolResult) -> str:

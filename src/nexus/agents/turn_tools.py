@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from nexus.agents.engine import Confirm, Spending
 from nexus.agents.tool_calls import error_result
@@ -23,6 +24,9 @@ INTERRUPTED = (
     "the program stopped while this call ran, and its result is lost: it may have had its effect (check before you "
     "call it again)"
 )
+
+ENGINE_USES = 16
+"""Functions of a turn's tools that wait for the engine's thread at the same time, at most."""
 
 
 class TurnTools:
@@ -47,7 +51,9 @@ class TurnTools:
         workers: Workers | None,
         hooks: TurnHooks = NO_HOOKS,
     ) -> None:
-        self.context = ToolContext(nx.engine, session, turn, settings, self._request_compaction, nx.run)
+        self._nx = nx
+        self._engine_use = asyncio.Semaphore(ENGINE_USES)
+        self.context = ToolContext(nx.engine, session, turn, settings, self._request_compaction, self._run_in_engine)
         if builtin:
             self.registry = builtin_tools(self.context)
         else:
@@ -114,6 +120,11 @@ class TurnTools:
         """Let further messages join the turn; see `AgentTools`."""
         if self._hooks.before_step is not None:
             await self._hooks.before_step(turn)
+
+    async def _run_in_engine(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+        """Run a blocking function of the engine, a few at a time for this turn: others wait for these alone."""
+        async with self._engine_use:
+            return await self._nx.run(function, *args, **options)
 
     def _request_compaction(self, topic: str) -> None:
         self._compaction_topic = topic

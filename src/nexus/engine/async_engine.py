@@ -146,6 +146,10 @@ class AsyncTurn:
         """Store the result of one tool call; see `Turn.result`."""
         return await self._nx.run(self.turn.result, call_id, content, name=name, is_error=is_error)
 
+    async def results(self, *results: ToolResult | Message) -> Committed:
+        """Store results of several calls in one transaction; see `Turn.results`."""
+        return await self._nx.run(self.turn.results, *results)
+
     async def calls(self) -> tuple[ToolCall, ...]:
         """Return the turn's tool calls that wait for a result; see `Turn.calls`."""
         return await self._nx.run(lambda: self.turn.calls)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.assembly.gather import event_messages
@@ -16,7 +18,7 @@ from nexus.assembly.record import build_event_commit, continued_turn, new_sessio
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
 from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
 from nexus.engine.late_replies import partial_messages, record_waiting_reply, try_store_late
-from nexus.errors import BadEvent, BadReply, TurnSuperseded, UnreadableFile
+from nexus.errors import BadEvent, BadReply, IdempotencyConflict, TurnSuperseded, UnreadableFile
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
 from nexus.ledger.replay import Turn as StoredTurn
@@ -24,7 +26,7 @@ from nexus.ledger.sessions import holder_of
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry, TurnPosition
-from nexus.types.message import ATTACHED, Message, Note, Text, ToolCall, ToolResult
+from nexus.types.message import ATTACHED, Message, Note, Part, Text, ToolCall, ToolResult
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.settings import CallArguments
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
@@ -71,6 +73,21 @@ class TurnEngine(Protocol):
         ...
 
 
+class _WaitingReply(Struct, frozen=True):
+    """A reply whose calls wait for results: its entry, which names the results' keys, and the results that came, by call."""
+
+    reply: int
+    answered: dict[str, tuple[Part, ...]]
+
+
+def _result_message(content: ToolResult | Message) -> Message:
+    """Return a result as a message. Raises BadEvent for something else."""
+    try:
+        return checked(content if isinstance(content, Message) else Message("tool", (content,)), Message)
+    except (TypeError, ValueError) as error:
+        raise BadEvent(f"result invalid: {error} (pass the call's id, and a text or nexus.tool(…))") from error
+
+
 class Turn:
     """One turn of a session, as `Engine.begin` and `Engine.current_turn` return it.
 
@@ -104,6 +121,7 @@ class Turn:
         self.is_new = False
         self.session = request.session
         self.number = position.turn
+        self._waiting: _WaitingReply | None = None
         self.last_reply: object = None
 
     def __repr__(self) -> str:
@@ -241,8 +259,7 @@ class Turn:
             stored = dataclasses.replace(stored, fence=self._fence)
             ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
         committed = self.engine.recorder.record(ctx, result, reply)
-        self._ctx = None
-        self._event = None
+        self._forget_calls()
         self.last_reply = reply
         self._fence = committed.fence or self._fence
         return committed
@@ -260,29 +277,64 @@ class Turn:
         """
         if isinstance(content, str):
             content = ToolResult(call_id, (Text(content),), name, is_error)
-        try:
-            message = checked(content if isinstance(content, Message) else Message("tool", (content,)), Message)
-        except (TypeError, ValueError) as error:
-            raise BadEvent(f"result invalid: {error} (pass the call's id, and a text or nexus.tool(…))") from error
+        message = _result_message(content)
         if [result.call_id for result in message.results()] != [call_id]:
             raise BadEvent(
                 f"result is not one result of call {call_id!r} (pass its text, or nexus.tool({call_id!r}, …))"
             )
+        return self._store_results({call_id: message})
+
+    def results(self, *results: ToolResult | Message) -> Committed:
+        """Store results of several calls in one transaction, each as an entry of its own; see `result`."""
+        messages = [_result_message(result) for result in results]
+        pairs = [(result.call_id, message) for message in messages for result in message.results()]
+        by_call = dict(pairs)
+        if not len(results) == len(pairs) == len(by_call) or not results:
+            raise BadEvent("results are not one of each call (pass nexus.tool(…) once for each call)")
+        return self._store_results(by_call)
+
+    def _store_results(self, results: Mapping[str, Message]) -> Committed:
+        """Store results by the ids of their calls. What the ledger has of them is read once, and after a conflict."""
         self._ctx = self._event = None
-        if not message.at_ms:
-            message = replace(message, at_ms=self.engine.clock_ms())
+        at_ms = self.engine.clock_ms()
+        results = {
+            name: message if message.at_ms else replace(message, at_ms=at_ms) for name, message in results.items()
+        }
+        waiting = self._waiting
+        is_known = waiting is not None and not waiting.answered.keys() & results.keys()
+        if not is_known:
+            waiting = self._waiting = self._read_waiting()
+        assert waiting is not None
+        new = {name: message for name, message in results.items() if waiting.answered.get(name) != message.parts}
+        if not new:
+            thread = self.engine.ledger.thread(self.session)
+            return Committed(thread, self.engine.ledger.store.head(thread)[0], 0, self.number)
+        entries = [
+            NewEntry(messages=with_sizes((message,), self.engine.counter), keys=(f"result:{waiting.reply}:{name}",))
+            for name, message in new.items()
+        ]
+        try:
+            committed = self._commit(*entries)
+        except IdempotencyConflict:  # another writer stored a result of one of these calls
+            self._waiting = None
+            if not is_known:
+                raise
+            return self._store_results(results)
+        waiting.answered.update((name, message.parts) for name, message in new.items())
+        return committed
+
+    def _read_waiting(self) -> _WaitingReply:
+        """Return the reply whose calls wait for results, and the results that the ledger has."""
         ledger = self.engine.ledger
         with ledger.snapshot():
             thread = ledger.thread(self.session)
             waiting, _ = open_event(ledger.store, thread)
             # Models use an id again in later replies.
-            head = ledger.store.head(thread)[0]
-            reply = waiting[0].seq - 1 if waiting else head
-        rows = (row for entry in waiting for row in entry.rows)
-        if any(row.message.parts == message.parts for row in rows):
-            return Committed(thread, head, 0, self.number)
-        entry = NewEntry(messages=with_sizes((message,), self.engine.counter), keys=(f"result:{reply}:{call_id}",))
-        return self._commit(entry)
+            reply = waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
+        messages = (row.message for entry in waiting for row in entry.rows)
+        return _WaitingReply(
+            reply, {result.call_id: message.parts for message in messages for result in message.results()}
+        )
 
     def add(self, event: str | Event) -> Committed:
         """Store a further message of the user in the open turn, behind its results. The same `Event.id` adds nothing.
@@ -298,7 +350,7 @@ class Turn:
         if not thread.open_turn or thread.turn != self.number:
             raise BadEvent(f"turn {self.number} of session {self.session!r} has ended (begin another one)")
         messages = with_sizes(event_messages(event, [], event.at_ms or now_ms), self.engine.counter)
-        self._ctx = self._event = None
+        self._forget_calls()
         principal = self._request.settings.principal
         keys = event_keys(event, principal)
         fields = event_fields(event, principal)
@@ -306,7 +358,7 @@ class Turn:
 
     def complete(self) -> Committed:
         """End the turn without another reply, when the results of its tools are stored."""
-        self._ctx = self._event = None
+        self._forget_calls()
         return self._commit(NewEntry("completed"))
 
     def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
@@ -325,7 +377,7 @@ class Turn:
             body = {"partial": True, **(offered_tools(self._ctx) if self._ctx is not None else {})}
             entries.append(NewEntry(messages=sized, body=body, at_ms=now_ms))
         entries.append(NewEntry("failed", body={"error": text, "kind": kind}, at_ms=now_ms))
-        self._ctx = self._event = None
+        self._forget_calls()
         return self._commit(*entries)
 
     def fail_if_open(self, kind: FailureKind, text: str, *, partial: object = None) -> bool:
@@ -342,6 +394,10 @@ class Turn:
     def cancel(self, *, partial: object = None) -> Committed:
         """End the turn as interrupted by its user or its program; see `fail`."""
         return self.fail(ABORTED, CANCELED, partial=partial)
+
+    def _forget_calls(self) -> None:
+        """Forget the context of the next call, and the reply whose results came."""
+        self._ctx = self._event = self._waiting = None
 
     def _commit(self, *entries: NewEntry) -> Committed:
         """Store entries of the turn. Entries of a superseded turn are stored apart, and TurnSuperseded is raised."""
@@ -384,6 +440,7 @@ class Turn:
         event = [entry for entry in entries if entry.rows and not is_partial(entry)]
         self._commit()  # by the program that continues the turn alone
         ledger.rewind(self.session, seq=event[-1].seq)
+        self._forget_calls()
         return self._assemble_stored()
 
     def _stored_event(self, thread: int, entries: tuple[Entry, ...], starts_turn: bool) -> StoredEvent:
