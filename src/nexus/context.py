@@ -56,13 +56,16 @@ class Manifest(Struct, frozen=True):
     factor: float  # the model's tokens per base token
     available: int
     render: int  # version of the rendering
-    pins: tuple[tuple[int, int, int], ...] = ()  # those that affect the prompt (see `Window.visible_pins`)
+    # Messages of the conversation that are whole because they are pinned; in manifests of earlier versions also the pins
+    # of the opening, which `opening` has now.
+    pins: tuple[tuple[int, int, int], ...] = ()
     base: int = 0  # base tokens of the whole prompt
     # Limit of one tool result in base tokens; 0 is unlimited.
     max_tool_result_tokens: int = field(default=0, name="largest")
     pin_first_message: bool = field(default=True, name="task")
     whole_new_results: bool = False
-    pin_kinds: tuple[str, ...] = ()  # reason for each pin in the opening; determines position and length
+    pin_kinds: tuple[str, ...] = ()  # of the pins in the opening; empty in manifests of this version
+    opening_hash: str = field(default="", name="opening")  # hash of the pins in the opening (see `Window.opening_pins`)
     persona: str = ""  # the persona that answered; a worker spawned by this session inherits it
     images: ImagePrice = ANY_MODEL
     # Hash of each block that is a message before the conversation, by source and name.

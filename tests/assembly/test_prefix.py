@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nexus
+from nexus.assembly.fit.window import Window
+from nexus.assembly.manifest_store import parse_stored_manifest
+from nexus.assembly.prefix import same_pins
+from nexus.context import Manifest
 from nexus.types.request import TokenUsage
 
 WORDS = "The planner reads the index and the worker writes the report. "
@@ -82,3 +88,48 @@ def test_stable_and_lost_tokens_are_at_most_the_last_prompt(turns: list[tuple[in
                 assert 0 <= prefix.stable_tokens <= prefix.stable_tokens + prefix.lost_tokens <= last
             last = int(share * ctx.provenance.manifest.base)
             nx.record(ctx, reply(last))
+
+
+def manifest_with(**fields: Any) -> Manifest:
+    """Return a manifest as a stored one is read."""
+    return parse_stored_manifest({"pins": [], **fields})
+
+
+PLACES = ((1, 0, 0), (7, 0, 1))
+KINDS = ("task", "asked")
+NOW = manifest_with(opening="hash of both", pins=[[9, 0, 0]])
+EARLIER_MANIFESTS = {
+    "the same hash": (manifest_with(opening="hash of both", pins=[[9, 0, 0]]), True),
+    "another hash": (manifest_with(opening="hash of another", pins=[[9, 0, 0]]), False),
+    "another whole message": (manifest_with(opening="hash of both"), False),
+    "nothing pinned": (manifest_with(), False),
+    "a list": (manifest_with(pins=[[1, 0, 0], [7, 0, 1], [9, 0, 0]], pin_kinds=KINDS), True),
+    "a list without reasons": (manifest_with(pins=[[1, 0, 0], [7, 0, 1], [9, 0, 0]]), True),
+    "a shorter list": (manifest_with(pins=[[1, 0, 0], [9, 0, 0]], pin_kinds=KINDS[:1]), False),
+    "a list with other reasons": (
+        manifest_with(pins=[[1, 0, 0], [7, 0, 1], [9, 0, 0]], pin_kinds=("task", "pin")),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EARLIER_MANIFESTS)
+def test_pins_of_an_earlier_manifest_are_compared_whether_it_lists_them_or_not(name: str) -> None:
+    before, same = EARLIER_MANIFESTS[name]
+    window = cast("Window", SimpleNamespace(opening_pins=lambda: (PLACES, KINDS)))
+    assert same_pins(before, NOW, window) is same
+
+
+def test_manifest_does_not_grow_with_what_a_cut_hides(tmp_path: Path) -> None:
+    def say(nx: nexus.Engine, number: int) -> int:
+        ctx = nx.assemble(f"Question {number}: {'please answer well ' * 20}")
+        nx.record(ctx, nexus.AgentResult((nexus.assistant("Yes. " * 40),)))
+        row = nx.ledger.store.last_assembly(1, ctx.provenance.manifest.view)
+        assert row is not None
+        return len(json.dumps({**row.manifest, "made": None}))
+
+    with nexus.open(ledger=tmp_path / "ledger.db", model="gpt-4o", budget=12_000) as nx:
+        few = [say(nx, number) for number in range(60)]
+        many = [say(nx, number) for number in range(60, 300)]
+        assert nx.ledger.store.last_cut(1, nx.assemble("Hi").provenance.manifest.view) is not None
+        assert max(many) < max(few) + 200

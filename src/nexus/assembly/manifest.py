@@ -61,7 +61,7 @@ _ID_FIELDS = tuple(
 """Stored keys and attributes that the id covers, in stored order. Listed once, because `fields` takes as long as a warm call."""
 
 _FORMAT_KEYS = ("ahead", "form")
-_KEYS_IF_SET = ("begun", "heading", "system_parts", "system_names", "list_pins")
+_KEYS_IF_SET = ("opening", "begun", "heading", "system_parts", "system_names", "list_pins")
 
 
 def build_manifest(
@@ -115,7 +115,7 @@ def build_manifest(
         pin_first_message=inputs.view.pin_first_message,
         whole_new_results=inputs.view.whole_new_results,
         lookup=window.rules.lookup,
-        pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
+        opening_hash=window.opening_hash(),
         persona=request.settings.persona,
         images=inputs.view.images,
         preamble_blocks={block_key(block): block.hash[:16] for block in preamble.blocks},

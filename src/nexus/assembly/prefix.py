@@ -46,7 +46,7 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitR
         causes.append("the history was compacted or cleared")
     elif before.cut != now.cut:
         causes.extend(_cut_causes(before, now, window))
-    elif not same_pins(before, now):
+    elif not same_pins(before, now, window):
         causes.append("the pinned messages among those left out changed")
     elif not window.path.has_hash(before.head, before.head_hash):
         causes.append("the history is another one")
@@ -54,7 +54,7 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitR
         causes.append("other turns were recorded between the last call's context and its reply")
     if rewritten_place(before, window) is not None:
         causes.append(window.rules.path_format.rewriting)
-    if not _moved(before, now) and image_change(before, result) is not None:
+    if not _moved(before, now, window) and image_change(before, result) is not None:
         causes.append(_image_cause(before, result.images))
     if before.image_limits not in (None, now.image_limits) and window.images:
         causes.append("the limits of images changed")
@@ -111,12 +111,15 @@ def _settings_differ(before: Manifest, now: Manifest) -> tuple[bool, bool]:
     return before.cached_settings[0] != now.cached_settings[0], before.cached_settings[1] != now.cached_settings[1]
 
 
-def same_pins(before: Manifest, now: Manifest) -> bool:
+def same_pins(before: Manifest, now: Manifest, window: Window) -> bool:
     """Return True if the same groups are shown before the first message, for the same reasons.
 
-    Manifests of earlier versions have no kinds.
+    Manifests of earlier versions list them, and older ones without reasons.
     """
-    return before.pins == now.pins and (not before.pin_kinds or before.pin_kinds == now.pin_kinds)
+    if before.opening_hash or not (before.pins or before.pin_kinds):
+        return (before.opening_hash, before.pins) == (now.opening_hash, now.pins)
+    places, kinds = window.opening_pins()
+    return before.pins == tuple(sorted({*places, *now.pins})) and before.pin_kinds in ((), kinds)
 
 
 def _cut_causes(before: Manifest, now: Manifest, window: Window) -> Iterator[str]:
@@ -194,8 +197,9 @@ def block_tokens(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tu
 
 
 def pinned_places(window: Window, verbatim_indexes: Iterable[int] = ()) -> tuple[tuple[int, int, int], ...]:
-    """Return the window's visible pins and the event's messages that are verbatim for a pin, sorted."""
-    return tuple(sorted(window.visible_pins() | {(window.head + 1, index, 0) for index in verbatim_indexes}))
+    """Return the messages of the conversation, and those of the event, that are whole because they are pinned, sorted."""
+    whole = {(place.seq, place.ord, 0) for place in window.reductions.untruncated}
+    return tuple(sorted(whole | {(window.head + 1, index, 0) for index in verbatim_indexes}))
 
 
 def previously_visible(before: StoredManifest, window: Window, mark: Entry | None) -> list[Message] | None:
@@ -208,10 +212,11 @@ def previously_visible(before: StoredManifest, window: Window, mark: Entry | Non
         cut=window.cut.number if window.cut else 0,
         mark=mark.seq if mark else 0,
         pins=pinned_places(window),
-        pin_kinds=tuple(pin.kind for pin in window.hidden_pins()),
+        pin_kinds=(),
+        opening_hash=window.opening_hash(),
         first=(window.first.seq, window.first.ord),
     )
-    if _moved(before, now) or not window.path.has_hash(before.head, before.head_hash):
+    if _moved(before, now, window) or not window.path.has_hash(before.head, before.head_hash):
         return None
     messages = [*window.opening.messages, *window.messages]
     interrupted = before.recorded_at != before.head + 1 or (before.synthetic_results and not before.answered)
@@ -351,7 +356,7 @@ def _first_difference(before: StoredManifest, now: Manifest, costs: PrefixCosts)
         return _Difference(_BEGINNING, fixed)
     if costs.earlier_messages is not None:
         index = common_prefix_length(costs.earlier_messages, window)
-    elif _moved(before, now) or not window.path.has_hash(before.head, before.head_hash):
+    elif _moved(before, now, window) or not window.path.has_hash(before.head, before.head_hash):
         return _Difference(_BEGINNING, fixed)
     else:
         index = _until(window, before.head)
@@ -396,10 +401,10 @@ def _first_block(
     return None, tokens, byte
 
 
-def _moved(before: Manifest, now: Manifest) -> bool:
+def _moved(before: Manifest, now: Manifest, window: Window) -> bool:
     """Return True unless cut, checkpoint, pins and first message are the same."""
     same = before.cut == now.cut and before.mark == now.mark and before.first == now.first
-    return not (same and same_pins(before, now))
+    return not (same and same_pins(before, now, window))
 
 
 def _until(window: Window, head: int) -> int:

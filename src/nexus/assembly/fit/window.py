@@ -26,6 +26,7 @@ from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import sent_images
 from nexus.tokens.measure import message_tokens
+from nexus.types.block import text_hash
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text, client_call_ids
@@ -71,8 +72,10 @@ class Opening:
 
     refs: dict[int, MessageRef] = field(default_factory=dict[int, MessageRef])
     """Position in the ledger of each message that is stored, by its index."""
-    flags: frozenset[tuple[int, int, int]] | None = None
-    """Of the hidden pins; see `Window.visible_pins`."""
+    shown_pins: tuple[tuple[tuple[int, int, int], ...], tuple[str, ...]] | None = None
+    """See `Window.opening_pins`."""
+    pins_hash: str | None = None
+    """See `Window.opening_hash`."""
 
 
 @dataclass(slots=True)
@@ -349,18 +352,27 @@ class Window:
         begin = self.row_at(self.indexes.groups[-1]).ref
         return any(place >= begin for place in self.rules.verbatim)
 
-    def visible_pins(self) -> frozenset[tuple[int, int, int]]:
-        """Return the pins that affect the opening or the size of results.
+    def opening_pins(self) -> tuple[tuple[tuple[int, int, int], ...], tuple[str, ...]]:
+        """Return the places of the pins that the opening shows, and the reason of each: position and length depend on it.
 
-        Each is (seq, ord, flag). The flag is 1 for a pin that is truncated or not in order, plus 2 for each of its calls
+        A place is (seq, ord, flag). The flag is 1 for a pin that is truncated or not in order, plus 2 for each of its calls
         without a result: one that comes later is shown with it, and changes the opening.
         """
-        if self.opening.flags is None:  # an opening never changes
-            self.opening.flags = frozenset(
+        if self.opening.shown_pins is None:  # an opening never changes
+            pins = self.hidden_pins()
+            places = (
                 (pin.place.seq, pin.place.ord, int(pin.kind == "asked" or pin.is_large()) + 2 * pin.unanswered_calls())
-                for pin in self.hidden_pins()
+                for pin in pins
             )
-        return self.opening.flags | {(place.seq, place.ord, 0) for place in self.reductions.untruncated}
+            self.opening.shown_pins = tuple(sorted({*places})), tuple(pin.kind for pin in pins)
+        return self.opening.shown_pins
+
+    def opening_hash(self) -> str:
+        """Return the hash of `opening_pins`; empty without pins."""
+        if self.opening.pins_hash is None:
+            pins = self.opening_pins()
+            self.opening.pins_hash = text_hash(repr(pins))[:32] if pins[0] else ""
+        return self.opening.pins_hash
 
     def _row_from(self, place: MessageRef) -> int:
         """Return the index of the first row at or after a position."""

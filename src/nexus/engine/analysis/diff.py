@@ -79,7 +79,12 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
     if old.manifest.view != manifest.view:
         # Each view has its own cuts: a difference between cuts of two views is no cause.
         same_cut = replace(
-            old.manifest, cut=manifest.cut, first=manifest.first, pins=manifest.pins, pin_kinds=manifest.pin_kinds
+            old.manifest,
+            cut=manifest.cut,
+            first=manifest.first,
+            pins=manifest.pins,
+            pin_kinds=(),
+            opening_hash=manifest.opening_hash,
         )
         causes = compare_manifests(same_cut, manifest, new.fitted).causes
         causes = (f"the view changed: {manifest.view} after {old.manifest.view}", *causes)
