@@ -34,7 +34,7 @@ def hide(store: LedgerStore, label: str, *bodies: Any) -> None:
 def as_version_6(path: Path) -> Path:
     """Give a closed ledger the schema version of before its documents were moved."""
     db: Any = apsw.Connection(str(path))
-    db.execute("DELETE FROM migration WHERE version>=7; PRAGMA user_version=6").fetchall()
+    db.execute("DROP INDEX idempotency_key; DELETE FROM migration WHERE version>=7; PRAGMA user_version=6").fetchall()
     db.close()
     return path
 

@@ -91,9 +91,9 @@ def server(root: Path, tenant: str, principal: str) -> str:
     tokens = {f"token-of-the-tenant-{name}": name for name in TENANTS}
     with running(root.parent, reply("Hello."), tokens=tokens, ledger=str(root / ".nexus" / "ledger.db")) as live:
         agents = live.client(f"token-of-the-tenant-{tenant}")
-        agent = agents.create_agent("helper", profile="tagged", principal=principal)
+        agent = agents.create_agent("helper", profile="tagged", principal=principal or None)
         agent.send("hi")
-        own = agents.create_agent("own-loop", profile="tagged", principal=principal)
+        own = agents.create_agent("own-loop", profile="tagged", principal=principal or None)
         own.begin("hi")
         return json.dumps([live.model.bodies, own.assemble().body])
 

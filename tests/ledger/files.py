@@ -74,7 +74,7 @@ def as_version_4(path: Path) -> Path:
     """The closed ledger in the schema that had no documents and no fencing tokens."""
     with behind_its_back(path) as db:
         db.execute("DROP TABLE document; ALTER TABLE lease DROP COLUMN fence; ALTER TABLE lease DROP COLUMN token")
-        db.execute("DELETE FROM migration WHERE version>=5; PRAGMA user_version=4")
+        db.execute("DROP INDEX idempotency_key; DELETE FROM migration WHERE version>=5; PRAGMA user_version=4")
     return path
 
 

@@ -55,8 +55,15 @@ class SessionStore(Protocol):
         """
         ...
 
-    def sessions(self, *, every: bool = False) -> list[SessionInfo]:
-        """Return the active sessions, newest first; `every` adds archived and deleted ones."""
+    def sessions(self, *, every: bool = False, prefix: str = "") -> list[SessionInfo]:
+        """Return the active sessions, newest first; `every` adds archived and deleted ones.
+
+        `prefix` is the beginning of their labels.
+        """
+        ...
+
+    def labels_of(self, thread: int) -> list[str]:
+        """Return the labels that point to a thread now, the one that was updated last first; none of deleted sessions."""
         ...
 
     def ref_updates(self, label: str) -> list[RefUpdate]:

@@ -140,7 +140,7 @@ def read_items(
     sources = list_of_items(items, provider)
     try:
         values = [item if isinstance(item, Message) else plain_json(item) for item in sources]
-        read_format = provider or _detected(sources, values, default)
+        read_format = provider or detected_format(sources, values, default)
         calls = CallIndex() if calls is None else calls
         messages, firsts = _read(values, read_format, model, calls, keeps_forms=keeps_forms)
         return ReadItems(messages, read_format, values, firsts)
@@ -252,7 +252,7 @@ def _content(item: Any, read_format: ReceivedFormat) -> Any:
     return item
 
 
-def _detected(sources: Sequence[Any], values: Sequence[Any], default: ReceivedFormat) -> ReceivedFormat:
+def detected_format(sources: Sequence[Any], values: Sequence[Any], default: ReceivedFormat) -> ReceivedFormat:
     """Return the format of the items. Raises BadReply if they have signs of several."""
     signs: dict[ReceivedFormat, int] = {}
     for index, (source, value) in enumerate(zip(sources, values, strict=True)):

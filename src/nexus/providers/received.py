@@ -39,6 +39,15 @@ class CallIndex:
         self.last_role = ""
         """Role of the last message; empty if there is none."""
 
+    def copy(self) -> CallIndex:
+        """Return an index with the same calls, to continue it without changing this one."""
+        other = CallIndex(self._id_prefix)
+        other._names = dict(self._names)
+        other._open = [*self._open]
+        other.other_ids = {*self.other_ids}
+        other.last_role = self.last_role
+        return other
+
     @property
     def ids(self) -> frozenset[str]:
         """Ids of all calls."""

@@ -170,12 +170,13 @@ class Mirror:
         client = ClientList(scope, system, read.messages, read.keys, read.chain, history_length, read.form, parts)
         names = named_positions(read.system, read.names)
         client = dataclasses.replace(client, pins=self._pinned(read, pins), system_names=names)
-        place = self._finder.find(scope.root, client.keys)
-        if is_window and place.stored_count < client.history_length:
-            client, place = self._as_window(client, place)
-        if place.action != "append" and place.stored_count < client.history_length:
-            place = self._moved.place(scope, client.messages, place)
-        return self._placed(client, place, now_ms)
+        with self._ledger.store.snapshot():
+            place = self._finder.find(scope.root, client.keys)
+            if is_window and place.stored_count < client.history_length:
+                client, place = self._as_window(client, place)
+            if place.action != "append" and place.stored_count < client.history_length:
+                place = self._moved.place(scope, client.messages, place)
+            return self._placed(client, place, now_ms)
 
     def _pinned(self, read: ReadList, pins: Sequence[int]) -> tuple[int, ...]:
         """Return the indexes of the messages of pinned items, and of the provider's newest compaction."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.unchanged import ListForm
-from nexus.providers.messages import list_of_items, read_items
+from nexus.providers.messages import ReadItems, detected_format, list_of_items, read_items
 from nexus.providers.openai import participant_name
 from nexus.providers.received import CallIndex
 from nexus.text.as_received import ReceivedFormat, with_received
@@ -48,15 +48,20 @@ class ReadList:
     firsts: list[int] = field(default_factory=list[int])
     """Index of the first item of each message."""
     calls: CallIndex = field(default_factory=CallIndex)
+    beginning: ReadList | None = None
+    """The list as it was before its newest items: a retry, an edit or a branch goes on from there. It never changes."""
+
+    def begins(self, items: Sequence[Any]) -> bool:
+        """Return True if this list is a beginning of the items."""
+        size = len(self.items)
+        return 0 < size <= len(items) and self.items[-1] == items[size - 1] and self.items == items[:size]
 
     def extend(self, items: Sequence[Any]) -> bool:
         """Read further items; return False, and read nothing, if results among them answer calls that were read before.
 
         These are results before the next reply, and results without the id of a call.
         """
-        read = read_items(
-            items, self.provider, model=self.model, calls=self.calls, default=self.form.format, keeps_forms=True
-        )
+        read = self.read(items)
         before_reply = takewhile(lambda message: message.role != "assistant", read.messages)
         has_early = any(any(message.results()) for message in before_reply)
         new_ids = {call.id for message in read.messages for call in message.calls()}
@@ -64,6 +69,16 @@ class ReadList:
         has_foreign = any(call_id not in self.calls.ids for call_id in result_ids - new_ids)
         if self.items and (has_early or has_foreign):
             return False
+        self.add(read, items)
+        return True
+
+    def read(self, items: Sequence[Any]) -> ReadItems:
+        """Return what further items say."""
+        form = self.form.format
+        return read_items(items, self.provider, model=self.model, calls=self.calls, default=form, keeps_forms=True)
+
+    def add(self, read: ReadItems, items: Sequence[Any]) -> None:
+        """Add items that were read."""
         self.form = self.form.extended(read)
         for message, first in zip(read.messages, read.firsts, strict=True):
             if message.role == "system" and not self.messages:
@@ -76,18 +91,34 @@ class ReadList:
                 self.firsts.append(len(self.items) + first)
                 self.keys.append(self.chain.keys(sized))
         self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
-        return True
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
         duplicate = ReadList(self.scope, self.provider, self.model, self.chain.copy(), self.form)
+        duplicate.items = [*self.items]
         duplicate.system = [*self.system]
         duplicate.system_texts = [*self.system_texts]
         duplicate.names = [*self.names]
         duplicate.messages = [*self.messages]
         duplicate.keys = [*self.keys]
         duplicate.firsts = [*self.firsts]
+        duplicate.calls = self.calls.copy()
         return duplicate
+
+
+def _newest_turn(items: Sequence[Any]) -> int:
+    """Return the index of the newest item that a user wrote, as far as its role and content tell; 0 without one."""
+    for index in range(len(items) - 1, 0, -1):
+        item = items[index]
+        if isinstance(item, Mapping):
+            values = cast("Mapping[str, Any]", item)
+            content = values.get("content") or values.get("parts")
+            if values.get("role") == "user" and not any(name in str(content)[:2_000] for name in _RESULT_NAMES):
+                return index
+    return 0
+
+
+_RESULT_NAMES = ("tool_result", "function_response", "functionResponse")
 
 
 def _as_instruction(message: Message) -> Message:
@@ -120,30 +151,65 @@ class ListCache:
         """
         items = list_of_items(items, provider)
         with self._lock:
-            number = next(
-                (
-                    number
-                    for number, cached in reversed(self._lists.items())
-                    if (cached.scope, cached.provider, cached.model) == (scope, provider, model)
-                    and 0 < len(cached.items) <= len(items)
-                    and cached.items[-1] == items[len(cached.items) - 1]
-                    and cached.items == items[: len(cached.items)]
-                ),
-                next(self._numbers),
-            )
-            # Until it is read whole it is not remembered: reading may fail in the middle.
-            new = ReadList(
-                scope, provider, model, KeyChain(scope.root), ListForm(provider or default, provider is not None)
-            )
-            cached = self._lists.pop(number, new)
-            if not cached.extend(items[len(cached.items) :]):
-                cached = new
-                cached.extend(items)
+            number, cached = self._longest_beginning(items, scope, provider, model)
+            if cached is None:
+                form = ListForm(provider or default, provider is not None)
+                cached = _read_anew(ReadList(scope, provider, model, KeyChain(scope.root), form), items)
+            elif len(cached.items) < len(items):
+                beginning = cached.copy()
+                if cached.extend(items[len(cached.items) :]):
+                    cached.beginning = beginning
+                else:
+                    form = ListForm(provider or default, provider is not None)
+                    cached = _read_anew(ReadList(scope, provider, model, KeyChain(scope.root), form), items)
             self._lists[number] = cached
             messages = sum(len(other.messages) for other in self._lists.values())
             while len(self._lists) > (LISTS if messages > MAX_MESSAGES else MAX_LISTS):
                 messages -= len(self._lists.popitem(last=False)[1].messages)
             return cached.copy()
+
+    def _longest_beginning(
+        self, items: Sequence[Any], scope: ListScope, provider: ReceivedFormat | None, model: str
+    ) -> tuple[int, ReadList | None]:
+        """Return a list that the items begin with, to extend, and its number; None for unknown items.
+
+        Until it is extended it is not remembered: reading may fail in the middle.
+        """
+        for number, cached in reversed(self._lists.items()):
+            if (cached.scope, cached.provider, cached.model) != (scope, provider, model):
+                continue
+            if cached.begins(items):
+                del self._lists[number]
+                return number, cached
+            if cached.beginning is not None and cached.beginning.begins(items):
+                return next(self._numbers), cached.beginning.copy()
+        return next(self._numbers), None
+
+
+def _read_anew(new: ReadList, items: Sequence[Any]) -> ReadList:
+    """Read a list from its first item, and keep what comes before its newest turn, which may be another one next time."""
+    default = new.form.format
+    read = new.read(items)
+    turn = _newest_turn(items)
+    count = sum(first < turn for first in read.firsts)
+    is_apart = (
+        count
+        and read.firsts == sorted(read.firsts)
+        and not new.calls.other_ids
+        and not any(any(message.results()) for message in read.messages[count:])
+        and new.provider in (read.format, None)
+        and read.format == (new.provider or detected_format(items[:turn], read.values[:turn], default))
+    )
+    if not is_apart:
+        new.add(read, items)
+        return new
+    new.add(ReadItems(read.messages[:count], read.format, read.values[:turn], read.firsts[:count]), items[:turn])
+    new.beginning = new.copy()
+    new.beginning.calls = CallIndex()
+    new.beginning.calls.add(read.messages[:count])
+    firsts = [first - turn for first in read.firsts[count:]]
+    new.add(ReadItems(read.messages[count:], read.format, read.values[turn:], firsts), items[turn:])
+    return new
 
 
 def text_positions(messages: Sequence[Sequence[str]]) -> tuple[tuple[int, int], ...]:

@@ -66,10 +66,8 @@ class MovedLists:
         remembered = self._sessions.get(scope.root)
         if remembered is not None:
             return remembered
-        stem = f"{scope.label}~"
-        sessions = (info for info in self._store.sessions() if info.label.startswith(stem))
-        newest = sorted(sessions, key=lambda info: info.last_ms, reverse=True)
-        return tuple(info.label for info in newest[:CANDIDATES])
+        newest_first = self._store.sessions(prefix=f"{scope.label}~")
+        return tuple(info.label for info in newest_first[:CANDIDATES])
 
     def _shares(self, thread: int, place: Place) -> bool:
         """Return True if the path of a thread has the messages that the list shares with the ledger."""

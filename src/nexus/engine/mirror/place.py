@@ -153,8 +153,7 @@ class Finder:
         label = self._labels.get(thread, "")
         if label and self._store.thread_of(label) == thread:
             return label
-        sessions = self._store.sessions(every=True)
-        label = next((s.label for s in sessions if s.thread == thread and s.status != "deleted"), "")
+        label = next(iter(self._store.labels_of(thread)), "")
         self._labels[thread] = label
         return label
 

@@ -18,7 +18,7 @@ from nexus.ledger.sql.read_sessions import ReadCache
 from nexus.ledger.sql.write import Writing
 from nexus.ledger.sqlite.schema import checksum
 
-VERSION = 4
+VERSION = 5
 
 LEAST_SERVER = 140000
 """The oldest server: PostgreSQL 14."""

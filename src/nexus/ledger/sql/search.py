@@ -76,14 +76,24 @@ def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str
     return sorted(sessions)
 
 
-def sessions(reader: Reader, *, every: bool = False) -> list[SessionInfo]:
+def labels_of(reader: Reader, thread: int) -> list[str]:
+    """Return the labels of a thread; see `LedgerStore.labels_of`."""
+    sql = "SELECT label FROM session WHERE tenant=? AND thread=? AND status NOT IN ('alias','deleted')"
+    labels = [decode_text(str(label)) for (label,) in reader.db.rows(sql, (reader.tenant, thread))]
+    updates = [update for label in labels if (update := reader.session(label)) is not None]
+    return [update.label for update in sorted(updates, key=lambda update: -update.at_ms) if update.thread == thread]
+
+
+def sessions(reader: Reader, *, every: bool = False, prefix: str = "") -> list[SessionInfo]:
     """Return the sessions, newest first, with counts of their whole paths."""
     lost_label = reader.db.value(_LOST_SESSIONS, (reader.tenant,))
     if lost_label is not None:
         reader.damaged(f"the pointer of session {decode_text(str(lost_label))!r} is lost")
     infos: list[SessionInfo] = []
     totals = _Totals(reader)
-    for (label,) in reader.db.rows("SELECT label FROM session WHERE tenant=? AND status<>'alias'", (reader.tenant,)):
+    sql = "SELECT label FROM session WHERE tenant=? AND status<>'alias' AND label>=? AND label<?"
+    stem = encode_text(prefix)
+    for (label,) in reader.db.rows(sql, (reader.tenant, stem, stem + _LAST_CHARACTER)):
         update = reader.session(decode_text(label))
         if update is None or update.thread is None or not (every or update.facts.status == "active"):
             continue
@@ -118,6 +128,8 @@ def sessions(reader: Reader, *, every: bool = False) -> list[SessionInfo]:
         )
     return sorted(infos, key=lambda info: (-info.last_ms, info.label))
 
+
+_LAST_CHARACTER = "\U0010ffff"
 
 _Sums: TypeAlias = tuple[list[int], list[int], list[int], list[int]]
 """Seqs of a thread's entries, messages and tokens up to each, and their times."""
@@ -174,12 +186,9 @@ def holders(reader: Reader, key: str, thread: int | None = None) -> list[tuple[i
         sql = "SELECT thread, seq FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
         parts = reader.path(thread)
         rows = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, name, part.high))]
-    else:  # one lookup for each thread makes a second index unnecessary
-        sql = (
-            "SELECT t.id, i.seq FROM thread t JOIN idempotency i ON i.tenant=t.tenant AND i.thread=t.id AND i.key=?"
-            " WHERE t.tenant=? ORDER BY t.id"
-        )
-        rows = reader.db.rows(sql, (name, reader.tenant))
+    else:
+        sql = "SELECT thread, seq FROM idempotency WHERE tenant=? AND key=? ORDER BY thread"
+        rows = reader.db.rows(sql, (reader.tenant, name))
     uses = [(holder, seq) for holder, seq in rows]
     reader.whole_numbers(*[number for row in uses for number in row])
     return uses

@@ -8,9 +8,9 @@ from pathlib import Path
 APPLICATION_ID = 0x4E585553
 """`NXUS`, in the file's header."""
 
-VERSION = 7
+VERSION = 8
 
-READABLE = (6, VERSION)
+READABLE = (6, 7, VERSION)
 """Versions with the tables of this one: their files can be read without a migration."""
 
 MIGRATIONS: tuple[str, ...] = tuple(

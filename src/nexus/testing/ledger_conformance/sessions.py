@@ -98,6 +98,13 @@ def check_archived(case: Case) -> None:
     wanted = {"active": "active", "archived": "archived", "deleted": "deleted"}
     equal(statuses, wanted, "all sessions")
     equal(store.thread_of("deleted"), 3, "the thread of the deleted session")
+    labels = [store.labels_of(thread) for thread in (1, 2, 3, 4)]
+    equal(labels, [["active"], ["archived"], [], []], "the labels of threads")
+    case.clock.now_ms += 1
+    store.update_refs([NewRefUpdate("second", 1, "created")])
+    equal(store.labels_of(1), ["second", "active"], "the labels of a thread with two")
+    begin_alike = {info.label for info in store.sessions(every=True, prefix="a")}
+    equal(begin_alike, {"active", "archived"}, "the sessions whose labels begin alike")
 
 
 def check_listed(case: Case) -> None:

@@ -1,0 +1,2 @@
+-- A key is looked up among all sessions: which of them has a client's message.
+CREATE INDEX IF NOT EXISTS idempotency_key ON idempotency (tenant, key);
