@@ -80,6 +80,22 @@ class _WaitingReply(Struct, frozen=True):
     answered: dict[str, tuple[Part, ...]]
 
 
+def _read_waiting(ledger: Ledger, session: str) -> _WaitingReply:
+    """Return the reply whose calls wait for results, and the results that the ledger has."""
+    with ledger.snapshot():
+        waiting, _ = open_event(ledger.store, ledger.thread(session))
+        # Models use an id again in later replies.
+        reply = waiting[0].seq - 1 if waiting else ledger.store.head(ledger.thread(session))[0]
+    messages = (row.message for entry in waiting for row in entry.rows)
+    return _WaitingReply(reply, {result.call_id: message.parts for message in messages for result in message.results()})
+
+
+def _messages_of(ledger: Ledger, session: str, number: int) -> list[Message]:
+    """Return the stored messages of a turn."""
+    entries = entries_from_turn(ledger.store, ledger.thread(session), number)
+    return [row.message for entry in entries if entry.turn == number for row in entry.rows]
+
+
 def _result_message(content: ToolResult | Message) -> Message:
     """Return a result as a message. Raises BadEvent for something else."""
     try:
@@ -96,6 +112,8 @@ class Turn:
     Attributes:
         session: The session's label.
         number: Number of the turn in its session.
+        request: Settings and tools of the turn's calls. Its event is the turn's without messages: time zone, channel,
+            platform, metadata and hook data.
         is_new: True if `Engine.begin` stored its event, which did not come before.
         last_reply: The reply that `record` stored last; None before.
     """
@@ -110,7 +128,7 @@ class Turn:
     ) -> None:
         """Continue a turn, with a fencing token; 0 takes the next one when it writes."""
         self.engine = engine
-        self._request = request
+        self.request = request
         self._ctx = ctx
         if ctx is not None:
             self._event = ctx.provenance.stored_event
@@ -126,14 +144,6 @@ class Turn:
 
     def __repr__(self) -> str:
         return f"<Turn {self.number} of session {self.session!r}: {self.status}>"
-
-    @property
-    def request(self) -> Request:
-        """The request of the turn's calls: settings and tools.
-
-        Its event is the turn's without messages: time zone, channel, platform, metadata and hook data.
-        """
-        return self._request
 
     @property
     def status(self) -> TurnStatus:
@@ -166,18 +176,25 @@ class Turn:
     @property
     def replies(self) -> tuple[Message, ...]:
         """The assistant's messages of the turn that are stored."""
-        return tuple(message for message in self._messages() if message.role == "assistant")
+        return tuple(
+            message
+            for message in _messages_of(self.engine.ledger, self.session, self.number)
+            if message.role == "assistant"
+        )
 
     @property
     def newest_reply(self) -> tuple[Message, ...]:
         """The assistant's messages of the newest reply that is stored."""
-        newest_first = dropwhile(lambda message: message.role != "assistant", reversed(self._messages()))
+        newest_first = dropwhile(
+            lambda message: message.role != "assistant",
+            reversed(_messages_of(self.engine.ledger, self.session, self.number)),
+        )
         return tuple(takewhile(lambda message: message.role == "assistant", newest_first))[::-1]
 
     @property
     def tool_calls(self) -> tuple[ToolCallRecord, ...]:
         """The tool calls of the turn that are stored, with their results, status and times."""
-        return tool_call_records(self._messages(), is_over=not self.is_open)
+        return tool_call_records(_messages_of(self.engine.ledger, self.session, self.number), is_over=not self.is_open)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -198,7 +215,7 @@ class Turn:
         """
         check_options("assemble", changes, CallArguments)
         if changes:
-            self._request = self._request.with_arguments(changes)
+            self.request = self.request.with_arguments(changes)
             self._ctx = None
         if self._ctx is None:
             self._ctx = self._assemble_stored()
@@ -206,7 +223,7 @@ class Turn:
 
     def assemble_request(self, request: Request) -> AssembledContext:
         """Assemble the context of the turn's next call with the settings and tools of a request, as do its later calls."""
-        self._request = replace(request, event=self._request.event, session=self.session)
+        self.request = replace(request, event=self.request.event, session=self.session)
         self._ctx = None
         return self.assemble()
 
@@ -226,7 +243,7 @@ class Turn:
                 f"context is not for the next call of turn {self.number} of {self.session!r} (assemble it)",
                 code="bad_context",
             )
-        provenance = dataclasses.replace(ctx.provenance, stored_event=stored, request=self._request)
+        provenance = dataclasses.replace(ctx.provenance, stored_event=stored, request=self.request)
         planned = EngineState(state.renderers, lambda trigger, share: self.assemble().plan(trigger, share), math.inf)
         return dataclasses.replace(ctx, provenance=provenance, _engine=planned)
 
@@ -259,7 +276,7 @@ class Turn:
             stored = dataclasses.replace(stored, fence=self._fence)
             ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
         committed = self.engine.recorder.record(ctx, result, reply)
-        self._forget_calls()
+        self._ctx = self._event = self._waiting = None
         self.last_reply = reply
         self._fence = committed.fence or self._fence
         return committed
@@ -303,7 +320,7 @@ class Turn:
         waiting = self._waiting
         is_known = waiting is not None and not waiting.answered.keys() & results.keys()
         if not is_known:
-            waiting = self._waiting = self._read_waiting()
+            waiting = self._waiting = _read_waiting(self.engine.ledger, self.session)
         assert waiting is not None
         new = {name: message for name, message in results.items() if waiting.answered.get(name) != message.parts}
         if not new:
@@ -323,19 +340,6 @@ class Turn:
         waiting.answered.update((name, message.parts) for name, message in new.items())
         return committed
 
-    def _read_waiting(self) -> _WaitingReply:
-        """Return the reply whose calls wait for results, and the results that the ledger has."""
-        ledger = self.engine.ledger
-        with ledger.snapshot():
-            thread = ledger.thread(self.session)
-            waiting, _ = open_event(ledger.store, thread)
-            # Models use an id again in later replies.
-            reply = waiting[0].seq - 1 if waiting else ledger.store.head(thread)[0]
-        messages = (row.message for entry in waiting for row in entry.rows)
-        return _WaitingReply(
-            reply, {result.call_id: message.parts for message in messages for result in message.results()}
-        )
-
     def add(self, event: str | Event) -> Committed:
         """Store a further message of the user in the open turn, behind its results. The same `Event.id` adds nothing.
 
@@ -350,15 +354,15 @@ class Turn:
         if not thread.open_turn or thread.turn != self.number:
             raise BadEvent(f"turn {self.number} of session {self.session!r} has ended (begin another one)")
         messages = with_sizes(event_messages(event, [], event.at_ms or now_ms), self.engine.counter)
-        self._forget_calls()
-        principal = self._request.settings.principal
+        self._ctx = self._event = self._waiting = None
+        principal = self.request.settings.principal
         keys = event_keys(event, principal)
         fields = event_fields(event, principal)
         return self._commit(NewEntry(messages=messages, body=fields, at_ms=now_ms, keys=keys))
 
     def complete(self) -> Committed:
         """End the turn without another reply, when the results of its tools are stored."""
-        self._forget_calls()
+        self._ctx = self._event = self._waiting = None
         return self._commit(NewEntry("completed"))
 
     def fail(self, kind: FailureKind, text: str, *, partial: object = None) -> Committed:
@@ -377,7 +381,7 @@ class Turn:
             body = {"partial": True, **(offered_tools(self._ctx) if self._ctx is not None else {})}
             entries.append(NewEntry(messages=sized, body=body, at_ms=now_ms))
         entries.append(NewEntry("failed", body={"error": text, "kind": kind}, at_ms=now_ms))
-        self._forget_calls()
+        self._ctx = self._event = self._waiting = None
         return self._commit(*entries)
 
     def fail_if_open(self, kind: FailureKind, text: str, *, partial: object = None) -> bool:
@@ -395,10 +399,6 @@ class Turn:
         """End the turn as interrupted by its user or its program; see `fail`."""
         return self.fail(ABORTED, CANCELED, partial=partial)
 
-    def _forget_calls(self) -> None:
-        """Forget the context of the next call, and the reply whose results came."""
-        self._ctx = self._event = self._waiting = None
-
     def _commit(self, *entries: NewEntry) -> Committed:
         """Store entries of the turn. Entries of a superseded turn are stored apart, and TurnSuperseded is raised."""
         ledger = self.engine.ledger
@@ -415,17 +415,12 @@ class Turn:
         self._fence = committed.fence or self._fence
         return committed
 
-    def _messages(self) -> list[Message]:
-        ledger = self.engine.ledger
-        entries = entries_from_turn(ledger.store, ledger.thread(self.session), self.number)
-        return [row.message for entry in entries if entry.turn == self.number for row in entry.rows]
-
     def _assemble_stored(self) -> AssembledContext:
         ledger = self.engine.ledger
         record_waiting_reply(ledger, self.engine.recorder.unrecorded, self.session, self.number)
         with ledger.snapshot():
             if self._event is not None:  # others may have added messages behind it
-                return self.engine.assemble_stored(self._request, self._event)
+                return self.engine.assemble_stored(self.request, self._event)
             thread = ledger.thread(self.session)
             entries, starts_turn = open_event(ledger.store, thread)
             begin = max((index for index, entry in enumerate(entries, 1) if is_partial(entry)), default=0)
@@ -435,12 +430,12 @@ class Turn:
                 begin = 0
             stored = self._stored_event(thread, entries, starts_turn)
             if not begin:
-                return self.engine.assemble_stored(self._request, stored)
+                return self.engine.assemble_stored(self.request, stored)
         # The next try replaces what had arrived; the old thread still has it.
         event = [entry for entry in entries if entry.rows and not is_partial(entry)]
         self._commit()  # by the program that continues the turn alone
         ledger.rewind(self.session, seq=event[-1].seq)
-        self._forget_calls()
+        self._ctx = self._event = self._waiting = None
         return self._assemble_stored()
 
     def _stored_event(self, thread: int, entries: tuple[Entry, ...], starts_turn: bool) -> StoredEvent:
