@@ -263,8 +263,8 @@ class Agent:
                 return AgentResult(state.replies, stop_reason="end_turn")
             results = state.results
             if state.unanswered:
-                most = self.limits.calls_per_reply
-                running = run_calls(state.unanswered, tools.run_again, turn, stream.emit, most=most)
+                limit = self.limits.calls_per_reply
+                running = run_calls(state.unanswered, tools.run_again, turn, stream.emit, limit=limit)
                 added = await until_canceled(running, cancel)
                 if added is None:
                     return CANCELED  # `_run_turn` ends the turn

@@ -146,7 +146,7 @@ class _Run:
             calls = [call for call in reply.tool_calls if call.id not in answered]
             if calls:
                 run = partial(self.tools.run, ctx=self.ctx)
-                results = await run_calls(calls, run, self.turn, self.sink, most=self.loop.limits.calls_per_reply)
+                results = await run_calls(calls, run, self.turn, self.sink, limit=self.loop.limits.calls_per_reply)
                 self.messages.extend(results)
                 if self.tools.ends_turn(results):
                     await self.turn.complete()

@@ -25,16 +25,16 @@ RESULTS_AT_ONCE = 16
 
 
 async def run_calls(
-    calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, sink: Sink, *, most: int
+    calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, sink: Sink, *, limit: int
 ) -> list[Message]:
     """Run the calls of a reply at the same time, and return their results in the order of the calls.
 
-    Calls beyond `most` are not run, and their results say so. All that ran is stored before this returns or raises.
+    Calls beyond `limit` are not run, and their results say so. All that ran is stored before this returns or raises.
     """
     storing = _ResultStorage(turn)
-    reason = f"not run: a reply may make {most} calls, and this one made {len(calls)} (ask for the rest again)"
+    reason = f"not run: a reply may make {limit} calls, and this one made {len(calls)} (ask for the rest again)"
     tasks = [
-        asyncio.ensure_future(_run_call(call, run if number < most else partial(_refuse, reason), storing, sink))
+        asyncio.ensure_future(_run_call(call, run if number < limit else partial(_refuse, reason), storing, sink))
         for number, call in enumerate(calls)
     ]
     try:

@@ -198,8 +198,8 @@ def block_tokens(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tu
 
 def pinned_places(window: Window, verbatim_indexes: Iterable[int] = ()) -> tuple[tuple[int, int, int], ...]:
     """Return the messages of the conversation, and those of the event, that are whole because they are pinned, sorted."""
-    whole = {(place.seq, place.ord, 0) for place in window.reductions.untruncated}
-    return tuple(sorted(whole | {(window.head + 1, index, 0) for index in verbatim_indexes}))
+    untruncated = {(place.seq, place.ord, 0) for place in window.reductions.untruncated}
+    return tuple(sorted(untruncated | {(window.head + 1, index, 0) for index in verbatim_indexes}))
 
 
 def previously_visible(before: StoredManifest, window: Window, mark: Entry | None) -> list[Message] | None:

@@ -149,9 +149,9 @@ class Engine:
         policy_source = policy if policy is None or isinstance(policy, Policy) else local_path(policy, "policy")
         self.policies = load_policies(policy_source, own_folder, workspace)
         configured = Settings(model=DEFAULT_MODEL).with_changes(self.workspace_context.config.engine_settings())
-        given = {name: value for name, value in changes.items() if value not in (None, "")}
+        explicit_changes = {name: value for name, value in changes.items() if value not in (None, "")}
         settings = configured.with_changes(settings.changes_from(Settings()))
-        self.settings = settings.with_changes(cast("SettingsChanges", given))
+        self.settings = settings.with_changes(cast("SettingsChanges", explicit_changes))
         self.model = self.settings.model
         self.models = dict(models or {})
         self.clock_ms = clock_ms or (lambda: time.time_ns() // 1_000_000)

@@ -311,7 +311,7 @@ class Turn:
         return self._store_results(by_call)
 
     def _store_results(self, results: Mapping[str, Message]) -> Committed:
-        """Store results by the ids of their calls. What the ledger has of them is read once, and after a conflict."""
+        """Store results by the ids of their calls. The stored ones are read once, and after a conflict."""
         self._ctx = self._event = None
         at_ms = self.engine.clock_ms()
         results = {

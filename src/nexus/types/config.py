@@ -49,7 +49,7 @@ class FilesConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Settings, frozen=True, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
-    """The whole configuration: settings that every engine begins with, and those of its sources."""
+    """The whole configuration: the settings that every engine begins with, and the options of its sources."""
 
     instructions: InstructionsConfig = InstructionsConfig()
     images: ImagesConfig = ImagesConfig()

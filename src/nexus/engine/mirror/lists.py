@@ -187,7 +187,7 @@ class ListCache:
 
 
 def _read_anew(new: ReadList, items: Sequence[Any]) -> ReadList:
-    """Read a list from its first item, and keep what comes before its newest turn, which may be another one next time."""
+    """Read a list from its first item, and keep its beginning: the newest turn may be another one the next time."""
     default = new.form.format
     read = new.read(items)
     turn = _newest_turn(items)

@@ -100,11 +100,11 @@ class Dispatcher:
         handler = getattr(self, method)
         types = get_type_hints(handler)
         try:
-            named = msgspec.convert(params or {}, dict[str, Any])
-            inspect.signature(handler).bind(**named)
-            for name, value in named.items():
+            arguments = msgspec.convert(params or {}, dict[str, Any])
+            inspect.signature(handler).bind(**arguments)
+            for name, value in arguments.items():
                 msgspec.convert(value, types[name])
         except (TypeError, msgspec.ValidationError) as error:
             text = f"params of {method} invalid: {error} (send an object of named values)"
             raise RpcError(INVALID_PARAMS, text) from error
-        return await handler(**named)
+        return await handler(**arguments)
