@@ -84,7 +84,7 @@ def test_spawning_call_that_runs_again_finds_the_same_worker_and_its_answer(monk
         agent = Agent(nx, client, workers=WorkerLimits())
         event = Event((Text("Count."),), id="e1")
         with monkeypatch.context() as stopped:
-            stopped.setattr(Turn, "result", stop)
+            stopped.setattr(Turn, "results", stop)
             assert (await agent.run(event, session="boss")).error is not None
         assert any(name.startswith("worker:") for name in client.sessions)
         assert (await agent.run(event, session="boss")).error is None
