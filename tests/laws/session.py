@@ -359,7 +359,7 @@ class Session:
             possible |= {"cut to stay", "were shortened", "became notes"} if told["cut"] != now.cut else set()
             possible |= {"compacted or cleared"} if newest & {"compaction", "clear", "undone"} else set()
             possible |= {"pinned messages"} if newest & {"pin", "unpin"} else set()
-            possible |= {"pinned messages"} if any(flag >= 2 for *_, flag in told["pins"]) else set()
+            possible |= {"pinned messages"} if has_late_results(call.path, told["head"]) else set()
             possible |= {"other turns were recorded"} if told["head"] + 1 != last.seq else set()
             possible |= {"no answer"} if not told.get("answered", True) else set()
             possible |= {"the model"} if told["model"] != now.model else set()
@@ -413,6 +413,15 @@ class Session:
 def path_marks(path: Path, after: int) -> set[str]:
     """The kinds of marks that came after an entry."""
     return {entry.kind for entry in path.entries[after:]}
+
+
+def has_late_results(path: Path, head: int) -> bool:
+    """Return whether a call up to an entry got its result later: a pinned one is then shown with it."""
+    until = [row.message for entry in path.entries[:head] for row in entry.rows]
+    later = [row.message for entry in path.entries[head:] for row in entry.rows]
+    waiting = {call.id for message in until for call in message.calls()}
+    waiting -= {result.call_id for message in until for result in message.results()}
+    return any(result.call_id in waiting for message in later for result in message.results())
 
 
 def run(script: Script, figures: Counter[str]) -> None:

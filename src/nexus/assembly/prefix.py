@@ -197,8 +197,9 @@ def block_tokens(blocks: Iterable[Block], counter: TokenCounter) -> dict[str, tu
 
 
 def pinned_places(window: Window, verbatim_indexes: Iterable[int] = ()) -> tuple[tuple[int, int, int], ...]:
-    """Return the messages of the conversation, and those of the event, that are whole because they are pinned, sorted."""
+    """Return the messages that are whole because they are pinned, sorted: of the event, and outside the opening."""
     untruncated = {(place.seq, place.ord, 0) for place in window.reductions.untruncated}
+    untruncated.difference_update(window.opening_pins()[0])
     return tuple(sorted(untruncated | {(window.head + 1, index, 0) for index in verbatim_indexes}))
 
 
