@@ -63,8 +63,8 @@ class AgentRecord:
     @property
     def prompt(self) -> str:
         """The beginning of its prompts."""
-        permissions = "\n".join(f"- {name}" for name in self.settings.permissions or ())
-        return f"{self.settings.system_prompt}\n\n" + (f"# Permissions\n\n{permissions}\n\n" if permissions else "")
+        permissions = "\n".join(f"- {name}" for name in self.settings.permissions)
+        return f"{self.settings.system}\n\n" + (f"# Permissions\n\n{permissions}\n\n" if permissions else "")
 
     @contextmanager
     def change(self, state: State) -> Generator[None]:
