@@ -15,12 +15,21 @@ import nexus
 from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
-from nexus.errors import BadEvent, BadReply, HeadMoved, IdempotencyConflict, LateReply, SessionBusy, UnreadableFile
+from nexus.errors import (
+    BadEvent,
+    BadReply,
+    HeadMoved,
+    IdempotencyConflict,
+    LateReply,
+    LedgerFull,
+    SessionBusy,
+    UnreadableFile,
+)
 from nexus.ledger.lease import session_lease
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.context_json import from_json, to_json
-from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
+from nexus.types.ledger_entries import Commit, Committed, Entry, MessageRef, NewEntry
 from support.errors import has_code
 
 CALLS = assistant("", ToolCall("a", "look", "{}"), ToolCall("b", "look", "{}"))
@@ -455,3 +464,49 @@ def test_result_that_another_writer_stored_meanwhile_is_no_conflict(tmp_path: Pa
         assert turn.results(message).added == 0
         with pytest.raises(IdempotencyConflict):
             turn.result("b", "another")
+
+
+def test_result_that_could_not_be_stored_is_stored_under_the_key_that_others_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is compacted between two tries: both programs must still find the same result."""
+    path = tmp_path / "ledger.db"
+    with nexus.open(model="claude-sonnet-4-5", ledger=path) as nx:
+        turn = nx.begin("Look twice.", session="s")
+        turn.assemble()
+        turn.record(AgentResult((CALLS,)))
+
+        def full(*_: object, **__: object) -> None:
+            raise LedgerFull("disk full")
+
+        with monkeypatch.context() as stopped:
+            stopped.setattr(type(nx.ledger), "commit", full)
+            with pytest.raises(LedgerFull):
+                turn.result("a", "one")
+        nx.ledger.pin("s", MessageRef(1, 0))  # an entry behind the reply
+        assert turn.result("a", "one").added == 1
+        with nexus.open(model="claude-sonnet-4-5", ledger=path) as second:
+            other = second.current_turn("s")
+            assert other is not None
+            assert other.result("a", "one").added == 0
+            assert [call.id for call in other.calls] == ["b"]
+            with pytest.raises(IdempotencyConflict):
+                other.result("a", "another")
+
+
+def test_results_of_a_later_reply_have_its_key(tmp_path: Path) -> None:
+    """Another program, which reads the reply from the ledger, must see that its result is not the stored one."""
+    path = tmp_path / "ledger.db"
+    with nexus.open(model="claude-sonnet-4-5", ledger=path) as nx:
+        turn = nx.begin("Look twice.", session="s")
+        for name in ("a", "b"):
+            turn.assemble()
+            turn.record(AgentResult((assistant("", ToolCall(name, "look", "{}"), ToolCall(f"{name}2", "look", "{}")),)))
+            turn.result(name, "one")
+            if name == "a":
+                turn.result("a2", "two")
+        with nexus.open(model="claude-sonnet-4-5", ledger=path) as second:
+            other = second.current_turn("s")
+            assert other is not None
+            with pytest.raises(IdempotencyConflict):
+                other.result("b", "another")
