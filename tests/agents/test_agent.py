@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ import pytest
 import nexus
 from nexus import Event, Text, ToolCall
 from nexus.agents import Agent, Limits
-from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import ModelCallFailed
+from nexus.agents.tool_calls import run_calls
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.turn import Turn
+from nexus.errors import BadEvent, ModelCallFailed
 from nexus.tools import ToolRegistry
+from nexus.types.message import ToolResult
 from nexus.types.stream_events import Retry, StreamEnd, StreamError, StreamEvent, ToolStatus
 from support.scripted_agent import ScriptedClient, check_laws, said, streamed_text
 
@@ -378,5 +382,62 @@ def test_another_session_waits_for_a_few_results_not_for_all(monkeypatch: pytest
         result = await agent.run("Look.")
         assert [row.content[0].text for row in result.tool_results] == [look(number) for number in range(400)]
         assert max(waiting) <= 40
+
+    run(work)
+
+
+def test_limit_of_a_reply_counts_its_own_calls_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and third of five calls were not stored: of these two, the limit of two allows the second alone."""
+
+    async def work(nx: AsyncEngine) -> None:
+        def stop(*_: Any, **__: Any) -> None:
+            raise RuntimeError("the program stopped")
+
+        registry = ToolRegistry()
+        registry.register(look, repeatable=True)
+        agent = Agent(
+            nx, ScriptedClient(said("", *looks(5)), said("Done.")), tools=registry, limits=Limits(calls_per_reply=2)
+        )
+        event = Event((Text("Look."),), id="e1")
+        with monkeypatch.context() as stopped:
+            stopped.setattr(Turn, "results", stop)
+            stopped.setattr(Turn, "fail_if_open", lambda *_, **__: False)
+            with suppress(RuntimeError):
+                await agent.run(event, session="main")
+        turn = nx.engine.current_turn("main")
+        assert turn is not None and len(turn.calls) == 5
+        turn.results(*(nexus.tool(f"c{number}", "stored") for number in (0, 3, 4)))
+        await agent.run(event, session="main")
+        results = {item.call_id: item for message in nx.engine.history("main") for item in message.results()}
+        assert results["c1"].content[0].text == "1 is odd"
+        assert results["c2"].is_error and "may make 2 calls, and this one made 5" in results["c2"].content[0].text
+
+    run(work)
+
+
+def test_result_that_cannot_be_stored_takes_no_other_with_it() -> None:
+    async def work(nx: AsyncEngine) -> None:
+        turn = nx.engine.begin("Look.", session="main")
+        turn.assemble()
+        turn.record(nexus.AgentResult((nexus.assistant("", *looks(3)),)))
+        events: list[StreamEvent] = []
+
+        async def answer(call: ToolCall) -> ToolResult:
+            name = "stranger" if call.id == "c1" else call.id
+            return ToolResult(name, () if name == "stranger" else (Text("even"),), "look")
+
+        broken = {"c1": "no content at all"}
+        results = Turn.results
+
+        def refusing(self: Turn, *given: ToolResult) -> Any:
+            if any(result.call_id == "stranger" for result in given):
+                raise BadEvent(broken["c1"])
+            return results(self, *given)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Turn, "results", refusing)
+            with pytest.raises(BadEvent, match="no content"):
+                await run_calls(looks(3), answer, AsyncTurn(nx, turn), events.append)
+        assert [call.id for call in turn.calls] == ["c1"]
 
     run(work)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nexus.agents.engine import AgentEngine, Confirm, Limits, Spending
 from nexus.agents.loop import CANCELED, ToolLoop, until_canceled
 from nexus.agents.stream import TurnStream
-from nexus.agents.tool_calls import run_calls
+from nexus.agents.tool_calls import run_calls, run_first
 from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import NO_HOOKS, TurnHooks, WorkerLimits, WorkerOrder, Workers
 from nexus.assembly.inputs import as_event
@@ -263,8 +263,8 @@ class Agent:
                 return AgentResult(state.replies, stop_reason="end_turn")
             results = state.results
             if state.unanswered:
-                limit = self.limits.calls_per_reply
-                running = run_calls(state.unanswered, tools.run_again, turn, stream.emit, limit=limit)
+                run = run_first(tools.run_again, state.calls, self.limits.calls_per_reply)
+                running = run_calls(state.unanswered, run, turn, stream.emit)
                 added = await until_canceled(running, cancel)
                 if added is None:
                     return CANCELED  # `_run_turn` ends the turn
@@ -332,8 +332,10 @@ class _TurnState(Struct, frozen=True):
 
     is_completed: bool
     replies: tuple[Message, ...]
+    calls: tuple[ToolCall, ...]
+    """All calls of the newest reply."""
     unanswered: tuple[ToolCall, ...]
-    """Calls of a turn that was interrupted while its tools ran."""
+    """Those of a turn that was interrupted while its tools ran."""
     results: tuple[Message, ...]
 
 
@@ -361,4 +363,5 @@ def _state_of(turn: Turn) -> _TurnState:
         records = turn.tool_calls
         calls = tuple(ToolCall(call.id, call.name, call.arguments) for call in records if call.result is None)
         results = tuple(Message("tool", (call.result,)) for call in records if call.result is not None)
-        return _TurnState(turn.status == "completed", turn.replies, calls, results)
+        newest = tuple(call for message in turn.newest_reply for call in message.calls())
+        return _TurnState(turn.status == "completed", turn.replies, newest, calls, results)

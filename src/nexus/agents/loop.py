@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from nexus.agents.engine import AgentTools, Limits
-from nexus.agents.tool_calls import run_calls
+from nexus.agents.tool_calls import run_calls, run_first
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.recovery import RemoteAssembly, next_reply
@@ -145,8 +145,8 @@ class _Run:
             answered = {answer.call_id for answer in reply.tool_results}
             calls = [call for call in reply.tool_calls if call.id not in answered]
             if calls:
-                run = partial(self.tools.run, ctx=self.ctx)
-                results = await run_calls(calls, run, self.turn, self.sink, limit=self.loop.limits.calls_per_reply)
+                run = run_first(partial(self.tools.run, ctx=self.ctx), calls, self.loop.limits.calls_per_reply)
+                results = await run_calls(calls, run, self.turn, self.sink)
                 self.messages.extend(results)
                 if self.tools.ends_turn(results):
                     await self.turn.complete()

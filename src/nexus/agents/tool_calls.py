@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TypeAlias
 
 from nexus.engine.async_engine import AsyncTurn
-from nexus.errors import IdempotencyConflict
+from nexus.errors import BadEvent, IdempotencyConflict
 from nexus.models.tracing import tool_span
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.stream_events import Sink, ToolState, ToolStatus
@@ -24,19 +23,26 @@ RESULTS_AT_ONCE = 16
 """Results in one transaction, at most: other sessions wait for it."""
 
 
-async def run_calls(
-    calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, sink: Sink, *, limit: int
-) -> list[Message]:
+def run_first(run: RunCall, calls: Sequence[ToolCall], limit: int) -> RunCall:
+    """Return a function that runs the first calls of a reply; the results of the others say that they were not run."""
+    first_ids = {call.id for call in calls[:limit]}
+    reason = f"not run: a reply may make {limit} calls, and this one made {len(calls)} (ask for the rest again)"
+
+    async def run_or_refuse(call: ToolCall) -> ToolResult:
+        if call.id in first_ids:
+            return await run(call)
+        return error_result(call, reason)
+
+    return run_or_refuse
+
+
+async def run_calls(calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, sink: Sink) -> list[Message]:
     """Run the calls of a reply at the same time, and return their results in the order of the calls.
 
-    Calls beyond `limit` are not run, and their results say so. All that ran is stored before this returns or raises.
+    All that ran is stored before this returns or raises.
     """
     storing = _ResultStorage(turn)
-    reason = f"not run: a reply may make {limit} calls, and this one made {len(calls)} (ask for the rest again)"
-    tasks = [
-        asyncio.ensure_future(_run_call(call, run if number < limit else partial(_refuse, reason), storing, sink))
-        for number, call in enumerate(calls)
-    ]
+    tasks = [asyncio.ensure_future(_run_call(call, run, storing, sink)) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -45,10 +51,6 @@ async def run_calls(
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.shield(storing.end())
         raise
-
-
-async def _refuse(reason: str, call: ToolCall) -> ToolResult:
-    return error_result(call, reason)
 
 
 async def _run_call(call: ToolCall, run: RunCall, storage: _ResultStorage, sink: Sink) -> Message:
@@ -101,7 +103,7 @@ class _ResultStorage:
             del self._waiting[:RESULTS_AT_ONCE]
             try:
                 await self._turn.results(*(result for result, _ in batch))
-            except IdempotencyConflict:  # of one of them
+            except (BadEvent, IdempotencyConflict):  # because of one of them
                 for result, stored in batch:
                     _settle(stored, await _error_of(self._turn.results(result)))
             except Exception as error:  # noqa: BLE001 - raised where the call runs
