@@ -91,9 +91,9 @@ def sessions(reader: Reader, *, every: bool = False, prefix: str = "") -> list[S
         reader.damaged(f"the pointer of session {decode_text(str(lost_label))!r} is lost")
     infos: list[SessionInfo] = []
     totals = _Totals(reader)
-    sql = "SELECT label FROM session WHERE tenant=? AND status<>'alias' AND label>=? AND label<?"
+    sql = "SELECT label FROM session WHERE tenant=? AND status<>'alias' AND label>=? AND substr(label,1,CAST(? AS INTEGER))=?"
     stem = encode_text(prefix)
-    for (label,) in reader.db.rows(sql, (reader.tenant, stem, stem + _LAST_CHARACTER)):
+    for (label,) in reader.db.rows(sql, (reader.tenant, stem, len(stem), stem)):
         update = reader.session(decode_text(label))
         if update is None or update.thread is None or not (every or update.facts.status == "active"):
             continue
@@ -128,8 +128,6 @@ def sessions(reader: Reader, *, every: bool = False, prefix: str = "") -> list[S
         )
     return sorted(infos, key=lambda info: (-info.last_ms, info.label))
 
-
-_LAST_CHARACTER = "\U0010ffff"
 
 _Sums: TypeAlias = tuple[list[int], list[int], list[int], list[int]]
 """Seqs of a thread's entries, messages and tokens up to each, and their times."""

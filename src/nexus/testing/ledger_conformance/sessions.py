@@ -105,6 +105,16 @@ def check_archived(case: Case) -> None:
     equal(store.labels_of(1), ["second", "active"], "the labels of a thread with two")
     begin_alike = {info.label for info in store.sessions(every=True, prefix="a")}
     equal(begin_alike, {"active", "archived"}, "the sessions whose labels begin alike")
+    odd = {"\U0010ffffx", "\ud800y", "%", "_"}
+    for name in odd:
+        append(store, name, "one")
+    equal(odd - {info.label for info in store.sessions()}, set(), "the odd labels that are not listed")
+    for name in odd:
+        equal(
+            [info.label for info in store.sessions(prefix=name[:1])],
+            [name],
+            f"the sessions that begin with {name[:1]!r}",
+        )
 
 
 def check_listed(case: Case) -> None:
