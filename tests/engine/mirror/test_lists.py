@@ -55,7 +55,7 @@ def check_reads(name: ReceivedFormat, steps: list[tuple[int, int, int]], cache: 
 STEPS = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3), st.integers(0, 1)), min_size=2, max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(get_args(ReceivedFormat)), STEPS)
 def test_law_retries_edits_and_branches_are_read_as_if_they_were_new(
     name: str, steps: list[tuple[int, int, int]]

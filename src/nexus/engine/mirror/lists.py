@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.providers.messages import ReadItems, detected_format, list_of_items, read_items
 from nexus.providers.openai import participant_name
-from nexus.providers.received import CallIndex
+from nexus.providers.received import CallIndex, items_of, mapping
 from nexus.text.as_received import ReceivedFormat, with_received
 from nexus.types.message import Message, Text
 from nexus.workspace.attachments import with_image_sizes
@@ -57,9 +57,10 @@ class ReadList:
         return 0 < size <= len(items) and self.items[-1] == items[size - 1] and self.items == items[:size]
 
     def extend(self, items: Sequence[Any]) -> bool:
-        """Read further items; return False, and read nothing, if results among them answer calls that were read before.
+        """Read further items; return False, and read nothing, if they belong to messages that were read before.
 
-        These are results before the next reply, and results without the id of a call.
+        These are items of the assistant behind others of the assistant, which may be one reply, and results of earlier
+        calls: those before the next reply, and those without the id of a call.
         """
         read = self.read(items)
         before_reply = takewhile(lambda message: message.role != "assistant", read.messages)
@@ -67,7 +68,8 @@ class ReadList:
         new_ids = {call.id for message in read.messages for call in message.calls()}
         result_ids = {result.call_id for message in read.messages for result in message.results()}
         has_foreign = any(call_id not in self.calls.ids for call_id in result_ids - new_ids)
-        if self.items and (has_early or has_foreign):
+        roles = [message.role for message in (*self.messages[-1:], *read.messages[:1])]
+        if self.items and (has_early or has_foreign or roles == ["assistant", "assistant"]):
             return False
         self.add(read, items)
         return True
@@ -107,18 +109,17 @@ class ReadList:
 
 
 def _newest_turn(items: Sequence[Any]) -> int:
-    """Return the index of the newest item that a user wrote, as far as its role and content tell; 0 without one."""
+    """Return the index of the newest item that a user wrote, as its role and parts tell; 0 without one."""
     for index in range(len(items) - 1, 0, -1):
-        item = items[index]
-        if isinstance(item, Mapping):
-            values = cast("Mapping[str, Any]", item)
-            content = values.get("content") or values.get("parts")
-            if values.get("role") == "user" and not any(name in str(content)[:2_000] for name in _RESULT_NAMES):
-                return index
+        item = mapping(items[index])
+        parts = [mapping(part) for part in items_of(item.get("content") or item.get("parts"))]
+        is_result = any(_RESULT_KEYS & part.keys() or part.get("type") == "tool_result" for part in parts)
+        if item.get("role") == "user" and not is_result:
+            return index
     return 0
 
 
-_RESULT_NAMES = ("tool_result", "function_response", "functionResponse")
+_RESULT_KEYS = {"function_response", "functionResponse"}
 
 
 def _as_instruction(message: Message) -> Message:
@@ -186,6 +187,12 @@ class ListCache:
         return next(self._numbers), None
 
 
+def _answers_earlier_calls(messages: Sequence[Message]) -> bool:
+    """Return True if a result among messages is not one of their own calls."""
+    own = {call.id for message in messages for call in message.calls()}
+    return any(result.call_id not in own for message in messages for result in message.results())
+
+
 def _read_anew(new: ReadList, items: Sequence[Any]) -> ReadList:
     """Read a list from its first item, and keep its beginning: the newest turn may be another one the next time."""
     default = new.form.format
@@ -196,7 +203,7 @@ def _read_anew(new: ReadList, items: Sequence[Any]) -> ReadList:
         count
         and read.firsts == sorted(read.firsts)
         and not new.calls.other_ids
-        and not any(any(message.results()) for message in read.messages[count:])
+        and not _answers_earlier_calls(read.messages[count:])
         and new.provider in (read.format, None)
         and read.format == (new.provider or detected_format(items[:turn], read.values[:turn], default))
     )
