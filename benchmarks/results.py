@@ -14,6 +14,7 @@ NAMES = (
     "prefix",
     "forms",
     "next_call",
+    "sending",
     "ledger",
     "postgres",
     "start",

@@ -93,15 +93,6 @@ class Manifest(Struct, frozen=True):
     list_pins: tuple[MessageRef, ...] = ()
 
 
-def _with_extra_body(arguments: dict[str, Any], fast: bool, conversation: str, *others: str) -> dict[str, Any]:
-    """Return a call's arguments with the large ones in `extra_body`; the one that must be there is empty."""
-    if not fast:
-        return arguments
-    moved = {name: arguments[name] for name in (conversation, *others) if name in arguments}
-    rest = {name: value for name, value in arguments.items() if name not in moved}
-    return {**rest, conversation: [], "extra_body": {**moved, **rest.get("extra_body", {})}}
-
-
 class PrefixReport(Struct, frozen=True):
     """Comparison of the prompt with the view's last prompt. Tokens are the provider's."""
 
@@ -294,6 +285,13 @@ class EngineState:
     """The `Window` that the cut was made from, and the one after it, so that the next call does not read that again."""
 
 
+def _with_extra_body(arguments: dict[str, Any], conversation: str) -> dict[str, Any]:
+    """Return a call's arguments with conversation and tools in `extra_body`; the package wants the former, so it is empty."""
+    moved = {name: arguments[name] for name in (conversation, "tools") if name in arguments}
+    rest = {name: value for name, value in arguments.items() if name not in moved}
+    return {**rest, conversation: [], "extra_body": {**moved, **rest.get("extra_body", {})}}
+
+
 @dataclass(frozen=True, slots=True)
 class AssembledContext:
     """Everything for one call to a model."""
@@ -387,21 +385,20 @@ class AssembledContext:
             fast: Pass messages and tools in `extra_body`, which the package sends as they are. It converts each of them
                 otherwise, which takes longer than all that Nexus does. The request is the same.
         """
-        return _with_extra_body(self._renderers.openai(self), fast, "messages", "tools")
+        arguments = self._renderers.openai(self)
+        return _with_extra_body(arguments, "messages") if fast else arguments
 
     def to_responses(self, *, fast: bool = False) -> dict[str, Any]:
         """Return the keyword arguments of `client.responses.create`, independent of responses that a server stored.
 
         `fast` as for `to_openai`.
         """
-        return _with_extra_body(self._renderers.responses(self), fast, "input", "tools")
+        arguments = self._renderers.responses(self)
+        return _with_extra_body(arguments, "input") if fast else arguments
 
-    def to_anthropic(self, *, fast: bool = False) -> dict[str, Any]:
-        """Return the keyword arguments of `client.messages.create`, with at most four cache breakpoints.
-
-        `fast` as for `to_openai`.
-        """
-        return _with_extra_body(self._renderers.anthropic(self), fast, "messages", "system", "tools")
+    def to_anthropic(self) -> dict[str, Any]:
+        """Return the keyword arguments of `client.messages.create`, with at most four cache breakpoints."""
+        return self._renderers.anthropic(self)
 
     def to_gemini(self) -> dict[str, Any]:
         """Return the keyword arguments of `client.models.generate_content`."""

@@ -45,7 +45,9 @@ class Program:
         self._folder, self._name = folder, name
         asked = [f"{session}={event}" for session, event in questions.items()]
         command = [sys.executable, str(PROGRAM), ledger, str(folder), way, name, str(clock_s), str(renew_s), *asked]
-        self.process = subprocess.Popen(command)
+        self._errors = folder / f"{name}.stderr"
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(command, stderr=errors)
 
     def step(self, session: str, what: str) -> Path:
         return self._folder / f"{self._name}.{session}.{what}"
@@ -53,6 +55,7 @@ class Program:
     def wait_for(self, what: str, sessions: Iterable[str]) -> list[str]:
         steps = [self.step(session, what) for session in sessions]
         wait_until(lambda: all(step.exists() for step in steps) or self.process.poll() not in (None, 0))
+        assert self.process.poll() in (None, 0), self._errors.read_text("utf-8", "replace")
         return [step.read_text("utf-8") for step in steps]
 
     def let_go(self, sessions: Iterable[str]) -> None:

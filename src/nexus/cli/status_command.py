@@ -196,9 +196,9 @@ def _display(value: object) -> str:
         return ", ".join(map(str, cast("tuple[Any, ...]", value))) or "(none)"
     if type(value) is int:
         return f"{value:,}"
-    if value is None:
+    if value in (None, ""):
         return "(not set)"
-    return str(value) or "(not set)"
+    return str(value)
 
 
 @nexus_command("plugins")
