@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.errors import BadTool, ToolCallFailed
+from nexus.types.decoding import decodable
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.settings import AgentRole
 from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
@@ -465,10 +466,10 @@ def _decode_arguments(entry: Tool, kind: type[Struct] | None, arguments: str | M
 def _decode_as(text: str | bytes, kind: type[Struct]) -> Struct:
     """Return the arguments as their type, with `1.0` for an integer, as JSON Schema has it. Raises ValueError."""
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=decodable(kind))
     except msgspec.ValidationError as error:
         try:
-            return msgspec.convert(_with_integers(msgspec.json.decode(text)), kind)
+            return msgspec.convert(_with_integers(msgspec.json.decode(text)), decodable(kind))
         except msgspec.ValidationError:
             raise error from None
 

@@ -94,6 +94,7 @@ IMPURE = frozenset(
 MAY_REACH_OUTSIDE = {
     "assembly.profiles.user.python": "runs a profile that is a Python file",
     "assembly.profiles.user.registry": "finds and reads the files of profiles",
+    "types.decoding": "holds a lock while msgspec gathers a type's fields",
     "types.registry": "imports what rooms registered, when it is looked up",
     "text.redact": "reads the shipped formats of secrets",
     "text.frames.tags": "reads the shipped table of shapes",

@@ -44,6 +44,7 @@ from nexus.errors import AgentError, NexusError
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.messages import read_messages
 from nexus.text.as_received import ReceivedFormat
+from nexus.types.decoding import decodable
 from nexus.types.message import Message, ToolCall
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.stream_events import Reasoning, Sink, Token, ToolStatus
@@ -76,7 +77,7 @@ class _Result(Struct, frozen=True, tag="result"):
 
 
 _Line: TypeAlias = Token | Reasoning | ToolStatus | _RunCall | _NewMessage | _Result
-_LINE = msgspec.json.Decoder(_Line)
+_LINE = msgspec.json.Decoder(decodable(_Line))
 
 
 class AgentProgram:

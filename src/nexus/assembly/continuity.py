@@ -14,6 +14,7 @@ from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_encoding import from_json
 from nexus.types.block import Block
+from nexus.types.decoding import decodable
 from nexus.types.history import CONTEXT_SUMMARY, GENERATED, PLAIN, SESSION_START, HistoryHeader
 from nexus.types.ledger_entries import Entry
 from nexus.types.profile import Profile
@@ -23,7 +24,7 @@ from nexus.workspace.times import session_start, stamp_of
 _OPENING_ENTRIES = 8
 """Entries of a session that may precede its first message and contain its header."""
 
-_blocks = msgspec.json.Decoder(tuple[Block, ...])
+_blocks = msgspec.json.Decoder(decodable(tuple[Block, ...]))
 
 
 def is_new(store: LedgerStore, thread: int | None) -> bool:

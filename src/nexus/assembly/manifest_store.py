@@ -23,6 +23,7 @@ from nexus.ledger.codec import body_json
 from nexus.ledger.text_encoding import to_json
 from nexus.tokens.model import Model
 from nexus.types.block import Block
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import AssemblyRow, Cut, StoredMessage
 
 NoteState: TypeAlias = Literal["placed", "seen", "left out"]
@@ -152,7 +153,7 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
 
 def parse_stored_manifest(manifest: Mapping[str, Any]) -> StoredManifest:
     """Parse the manifest of a ledger row. Raises msgspec.ValidationError if a field has another type."""
-    return msgspec.convert({**_MISSING, **manifest}, StoredManifest)
+    return msgspec.convert({**_MISSING, **manifest}, decodable(StoredManifest))
 
 
 def manifest_of(row: AssemblyRow | None) -> StoredManifest | None:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from nexus.engine import Engine
 from nexus.errors import BadReference, NoSuchSession
 from nexus.ledger.replay import conversation_rows, entries_from_turn, live_checkpoints
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Compaction, Entry
 from nexus.types.message import Message
 
@@ -78,7 +79,7 @@ def get_compaction(nx: Engine, compaction_id: str) -> CompactionTurn:
 
 def _compaction_turn(thread: int, entry: Entry) -> CompactionTurn:
     body: dict[str, Any] = entry.body
-    return CompactionTurn(f"{thread}.{entry.seq}", entry.at_ms, msgspec.convert(body, Compaction))
+    return CompactionTurn(f"{thread}.{entry.seq}", entry.at_ms, msgspec.convert(body, decodable(Compaction)))
 
 
 def _parse(nx: Engine, name: str, kind: str) -> tuple[int, int]:

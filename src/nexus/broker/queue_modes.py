@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from nexus.engine.events import event_digest
 from nexus.errors import BadSetting
 from nexus.ledger.sessions import QueuedEvent
+from nexus.types.decoding import decodable
 from nexus.types.message import Message, Text, user
 from nexus.types.request import Event
 from nexus.types.settings import Settings, SettingsChanges
@@ -79,7 +80,7 @@ class EventTurn(Struct, frozen=True):
     """The last reply, if a session waits for it."""
 
 
-_BODY = msgspec.json.Decoder(EventBody)
+_BODY = msgspec.json.Decoder(decodable(EventBody))
 
 
 def checked_mode(mode: QueueMode) -> QueueMode:

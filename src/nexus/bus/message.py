@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadBusMessage, bus_message_too_large
+from nexus.types.decoding import decodable
 
 SCHEMA_VERSION = "1.0"
 """Version of the envelope. A new minor version adds fields, a new major version changes them."""
@@ -89,8 +90,8 @@ class _Version(Struct):
     schema_version: str = SCHEMA_VERSION
 
 
-_read_message = msgspec.json.Decoder(Message).decode
-_read_version = msgspec.json.Decoder(_Version).decode
+_read_message = msgspec.json.Decoder(decodable(Message)).decode
+_read_version = msgspec.json.Decoder(decodable(_Version)).decode
 
 
 def encode(message: Message, max_bytes: int = MAX_BYTES) -> bytes:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from nexus.bus.message import ERROR_TYPE, Message, decode, expired
 from nexus.errors import BadSetting, BusDeadlineExceeded, BusError, BusRequestFailed, NexusError
+from nexus.types.decoding import decodable
 
 Function = Callable[[Message], Awaitable[Message | None]]
 """Coroutine function that gets a message. It may return a reply, which is sent if the message is a request."""
@@ -223,7 +224,7 @@ def check_reply(reply: Message) -> Message:
     if reply.type != ERROR_TYPE:
         return reply
     try:
-        failure = msgspec.convert(reply.content, _Failure)
+        failure = msgspec.convert(reply.content, decodable(_Failure))
     except msgspec.ValidationError:
         failure = _Failure()
     if failure.code == BusDeadlineExceeded.code:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nexus.context import StoredEvent
 from nexus.errors import IdempotencyConflict
 from nexus.ledger.operations import Ledger
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Entry, TurnPosition
 from nexus.types.message import Message
 from nexus.types.request import Event
@@ -86,7 +87,7 @@ def surroundings_of(entries: Iterable[Entry]) -> Event:
     """Return the surroundings that the first of these entries with any has stored, as an event without content."""
     stored_fields = (entry.body["event"] for entry in entries if "event" in entry.body)
     fields: dict[str, Any] = next(stored_fields, dict[str, Any]())
-    return msgspec.convert({name: fields[name] for name in SURROUNDINGS if name in fields}, Event)
+    return msgspec.convert({name: fields[name] for name in SURROUNDINGS if name in fields}, decodable(Event))
 
 
 def event_of(stored: StoredEvent, surroundings: Event, now_ms: int) -> Event:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.transcript import Transcript
+from nexus.types.decoding import decodable
 from nexus.types.registry import Registry
 from nexus.workspace.plugins.guard import InvalidHookResult, describe_error, validate_named
 from nexus.workspace.plugins.hooks import Hooks
@@ -135,6 +136,6 @@ def _checked(value: object) -> Transcript:
     if not isinstance(value, Transcript):
         raise InvalidHookResult(f"returned {type(value).__name__} and not a Transcript")
     try:
-        return msgspec.convert(msgspec.to_builtins(value), Transcript)
+        return msgspec.convert(msgspec.to_builtins(value), decodable(Transcript))
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidHookResult(f"returned an invalid Transcript: {error}") from error

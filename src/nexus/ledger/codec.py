@@ -17,6 +17,7 @@ from nexus.errors import BadReference
 from nexus.ledger.records import MessageRow
 from nexus.ledger.search_text import search_text
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Entry, EntryKind, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, ToolCall, ToolResult, Unknown
 
@@ -29,7 +30,8 @@ class _Received(msgspec.Struct, frozen=True, tag="received"):
     text: str
 
 
-_parts = msgspec.json.Decoder(tuple[Part | _Received, ...])
+_part_kind: Any = decodable(Part | _Received)
+_parts = msgspec.json.Decoder(decodable(tuple[Part | _Received, ...]))
 _KINDS = frozenset(get_args(EntryKind))
 _ROLES = frozenset(get_args(Role))
 _decode_parts = _parts.decode
@@ -201,7 +203,7 @@ def decode_content(content: str, blob: Callable[[str], bytes]) -> tuple[tuple[Pa
         except msgspec.ValidationError:
             items: list[dict[str, Any]] = json.loads(content)
             parts = tuple(
-                msgspec.convert(item, Part | _Received)
+                msgspec.convert(item, _part_kind)
                 if str(item.get("type", "")) in _PART_KINDS
                 else Unknown(str(item.get("type", "")), json.dumps(item, ensure_ascii=True))
                 for item in items

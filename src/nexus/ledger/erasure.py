@@ -12,6 +12,7 @@ from msgspec import Struct
 from nexus.ledger.documents import AGENT, CONFIGURATION, PROFILE, hidden_threads
 from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, Document, QueuedEvent, SessionInfo
 from nexus.ledger.store import LedgerStore
+from nexus.types.decoding import decodable
 
 
 class Erasure(Struct, frozen=True):
@@ -103,7 +104,7 @@ class _EventBody(Struct):
 def _sender(event: QueuedEvent) -> str:
     """Return who sent a queued event."""
     try:
-        return msgspec.json.decode(event.body, type=_EventBody).options.get("principal") or ""
+        return msgspec.json.decode(event.body, type=decodable(_EventBody)).options.get("principal") or ""
     except (msgspec.MsgspecError, RecursionError):
         return ""
 
@@ -127,7 +128,7 @@ def _owner(document: Document) -> str:
     if document.kind != AGENT:
         return document.name
     try:
-        return msgspec.convert(document.body, _AgentBody).settings.principal
+        return msgspec.convert(document.body, decodable(_AgentBody)).settings.principal
     except msgspec.ValidationError:  # no agent that a server stored
         return ""
 

@@ -25,6 +25,7 @@ from nexus.ledger.maintenance.files import Progress, check_target, replacing, wr
 from nexus.ledger.records import FORMAT, Header, Record
 from nexus.ledger.store import LedgerStore
 from nexus.ledger.text_encoding import encode_text
+from nexus.types.decoding import decodable
 
 STANDARD = "-"
 """The name that stands for standard input and output."""
@@ -59,7 +60,7 @@ class LoadReport(Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Record | End).decode
+_decode = msgspec.json.Decoder(decodable(Record | End)).decode
 
 
 class _Tag(Struct, frozen=True):
@@ -179,7 +180,7 @@ class _Reader:
         line = self._next(LONGEST_HEADER)
         tag = _Tag()
         with suppress(msgspec.DecodeError):
-            tag = msgspec.json.decode(line, type=_Tag)
+            tag = msgspec.json.decode(line, type=decodable(_Tag))
         if tag.record != "ledger":
             raise self._unreadable("is no export of a ledger", "`nexus ledger export` writes one")
         if tag.format < FORMAT:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.ledger.store import LedgerStore
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, StoredMessage
 from nexus.types.stop_reasons import stop_reason
 
@@ -325,7 +326,7 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
             return ""
         return f"a {entry.kind} has no messages"
     try:
-        compaction = msgspec.convert(entry.body, Compaction)
+        compaction = msgspec.convert(entry.body, decodable(Compaction))
     except msgspec.ValidationError as error:
         return f"compaction is invalid: {error}"
     if entry.messages:

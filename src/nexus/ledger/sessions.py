@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from nexus.errors import BadReference
 from nexus.ledger.text_encoding import encode_text
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Role
 
@@ -60,7 +61,7 @@ class SessionMetadata(Struct, frozen=True, omit_defaults=True):
 def checked(facts: SessionMetadata) -> SessionMetadata:
     """Return the metadata if every field is valid. Raises BadReference."""
     try:
-        return msgspec.convert(msgspec.to_builtins(facts), SessionMetadata)
+        return msgspec.convert(msgspec.to_builtins(facts), decodable(SessionMetadata))
     except (msgspec.ValidationError, TypeError) as error:
         raise BadReference(f"session metadata is invalid: {error} (nothing was stored)") from error
 

@@ -25,6 +25,7 @@ from nexus.errors import (
     UnreadableFile,
 )
 from nexus.ledger.sessions import SessionMetadata
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Commit
 from nexus.types.request import AgentResult
 
@@ -298,7 +299,7 @@ def _read(file: FileIO) -> tuple[list[_Record], int]:
 
 def _decode(payload: bytes) -> UnrecordedReply | None:
     try:
-        return msgspec.msgpack.decode(payload, type=UnrecordedReply)
+        return msgspec.msgpack.decode(payload, type=decodable(UnrecordedReply))
     except msgspec.MsgspecError:
         return None
 

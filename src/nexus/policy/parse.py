@@ -14,6 +14,7 @@ from nexus.errors import BadSetting, bad_policy
 from nexus.policy.decision import find_toolset
 from nexus.policy.values import Default, Policy, Principal, RoleRule, Toolset
 from nexus.types import session_key
+from nexus.types.decoding import decodable
 from nexus.types.settings import AgentRole
 from nexus.types.validation import parse_toml
 
@@ -158,7 +159,7 @@ def _converted(value: Any, kind: type[T], key: str, name: str) -> T:
     if not isinstance(value, dict):
         raise bad_policy(name, key, f"a table with {', '.join(kind.__struct_fields__)}, not {_type_name(value)}")
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, decodable(kind))
     except msgspec.ValidationError as error:
         text = str(error)
         unknown = _UNKNOWN.search(text)

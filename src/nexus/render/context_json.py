@@ -29,6 +29,7 @@ from nexus.tokens.budget import TokenBudget
 from nexus.tokens.calibration import Anchor
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
+from nexus.types.decoding import decodable
 from nexus.types.history import History, Memory
 from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message
@@ -101,13 +102,17 @@ def _routing(ctx: AssembledContext) -> dict[str, Any]:
     return {"session": ctx.session_label, **fields, "own": False}
 
 
+def _convert(value: object, kind: Any) -> Any:
+    return msgspec.convert(value, decodable(kind))
+
+
 def _settings(extra: dict[str, Any]) -> Settings:
     """Return the settings that a saved context has."""
-    routing = msgspec.convert(extra.get("routing", {}), dict[str, Any])
-    identity = msgspec.convert(extra.get("identity", {}), dict[str, Any])
+    routing = _convert(extra.get("routing", {}), dict[str, Any])
+    identity = _convert(extra.get("identity", {}), dict[str, Any])
     stored = {name: routing[name] for name in _ROUTING if name in routing}
     stored |= {name: identity[name] for name in _IDENTITY if name in identity}
-    return msgspec.convert(stored, Settings)
+    return _convert(stored, Settings)
 
 
 def from_json(saved: dict[str, Any]) -> AssembledContext:
@@ -117,49 +122,49 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
         # Keys that are read with `get` were added later: contexts saved before have none.
         extra = saved["nexus"]
         plain = {name: saved[name] for name in ("systemPrompt", "model", "provider", "sessionLabel", "workspacePath")}
-        msgspec.convert(plain, dict[str, str])
+        _convert(plain, dict[str, str])
         if extra["form"] != FORM:
             raise UnreadableFile(  # noqa: TRY301 - another reason than the other errors here
                 f"saved context has format {extra['form']} instead of {FORM} (assemble it again)", code="bad_context"
             )
-        messages = msgspec.convert(saved["history"], list[Message])
+        messages = _convert(saved["history"], list[Message])
         return AssembledContext(
             system_prompt=saved["systemPrompt"],
-            history=History.of(messages, msgspec.convert(extra["historyTokens"], int)),
-            current=msgspec.convert(extra["current"], Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]),
-            event=msgspec.convert(extra["event"], tuple[Message, ...]),
-            tools=msgspec.convert(saved["tools"], tuple[ToolSpec, ...]),
+            history=History.of(messages, _convert(extra["historyTokens"], int)),
+            current=_convert(extra["current"], Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]),
+            event=_convert(extra["event"], tuple[Message, ...]),
+            tools=_convert(saved["tools"], tuple[ToolSpec, ...]),
             model=saved["model"],
             provider=saved["provider"],
-            model_config=with_neutral_names(msgspec.convert(saved["modelConfig"], dict[str, Any])),
-            token_budget=msgspec.convert(extra["budget"], TokenBudget),
+            model_config=with_neutral_names(_convert(saved["modelConfig"], dict[str, Any])),
+            token_budget=_convert(extra["budget"], TokenBudget),
             session_label=saved["sessionLabel"],
-            parent_turn_id=msgspec.convert(saved["parentTurnId"], str | None),
-            role=msgspec.convert(saved["role"], AgentRole),
-            toolset_name=msgspec.convert(saved["toolsetName"], str),
-            permissions_granted=msgspec.convert(saved["permissionsGranted"], tuple[str, ...]),
-            source_event_id=msgspec.convert(saved["sourceEventId"], str | None),
+            parent_turn_id=_convert(saved["parentTurnId"], str | None),
+            role=_convert(saved["role"], AgentRole),
+            toolset_name=_convert(saved["toolsetName"], str),
+            permissions_granted=_convert(saved["permissionsGranted"], tuple[str, ...]),
+            source_event_id=_convert(saved["sourceEventId"], str | None),
             workspace_path=saved["workspacePath"],
             accounting=Accounting(
-                model_info=msgspec.convert(extra["window"], Model),
-                prefix=msgspec.convert(extra["prefix"], PrefixReport),
-                token_breakdown=msgspec.convert(extra["items"], tuple[TokenLine, ...]),
-                anchor=msgspec.convert(extra.get("anchor"), Anchor | None),
+                model_info=_convert(extra["window"], Model),
+                prefix=_convert(extra["prefix"], PrefixReport),
+                token_breakdown=_convert(extra["items"], tuple[TokenLine, ...]),
+                anchor=_convert(extra.get("anchor"), Anchor | None),
             ),
             provenance=Provenance(
-                manifest=msgspec.convert(extra["manifest"], Manifest),
-                starts_turn=msgspec.convert(extra["opensTurn"], bool),
-                blocks=msgspec.convert(extra["blocks"], tuple[Block, ...]),
-                already_in_history=msgspec.convert(extra.get("seen", ()), tuple[Block, ...]),
-                omitted_blocks=msgspec.convert(extra.get("leftOut", ()), tuple[Block, ...]),
-                denied_tools=msgspec.convert(extra.get("withheld", ()), tuple[DeniedTool, ...]),
+                manifest=_convert(extra["manifest"], Manifest),
+                starts_turn=_convert(extra["opensTurn"], bool),
+                blocks=_convert(extra["blocks"], tuple[Block, ...]),
+                already_in_history=_convert(extra.get("seen", ()), tuple[Block, ...]),
+                omitted_blocks=_convert(extra.get("leftOut", ()), tuple[Block, ...]),
+                denied_tools=_convert(extra.get("withheld", ()), tuple[DeniedTool, ...]),
                 settings=_settings(extra),
-                context_json=msgspec.convert(extra.get("contextJson", {}), dict[str, Any]),
+                context_json=_convert(extra.get("contextJson", {}), dict[str, Any]),
                 memory=_memory(extra),
             ),
-            cut=msgspec.convert(extra["cut"], Cut | None),
-            warnings=msgspec.convert(extra["warnings"], tuple[ContextWarning, ...]),
-            repairs=RepairReport(msgspec.convert(extra["repairs"], dict[str, int])),
+            cut=_convert(extra["cut"], Cut | None),
+            warnings=_convert(extra["warnings"], tuple[ContextWarning, ...]),
+            repairs=RepairReport(_convert(extra["repairs"], dict[str, int])),
             _engine=EngineState(RENDERERS),
         )
     except UnreadableFile:
@@ -174,9 +179,9 @@ def from_json(saved: dict[str, Any]) -> AssembledContext:
 
 def _memory(extra: dict[str, Any]) -> Memory | None:
     """Return the blocks that report earlier turns: the preamble's last ones of the session, perhaps in numbered parts."""
-    if not msgspec.convert(extra.get("showsOneTurn", False), bool):
+    if not _convert(extra.get("showsOneTurn", False), bool):
         return None
-    blocks = msgspec.convert(extra["blocks"], list[Block])
+    blocks: list[Block] = _convert(extra["blocks"], list[Block])
     reporting = [block for block in blocks if (block.slot, block.layer) == ("ahead", "Session")]
     if reporting:
         return Memory(reporting[-1].name.rstrip(" 0123456789"), reporting[-1].source)

@@ -20,6 +20,7 @@ from nexus.errors import AgentError, BadReference, BadSetting, NotAllowed, NotFo
 from nexus.ledger.documents import AGENT, change_document
 from nexus.ledger.sessions import SessionInfo, SessionMetadata
 from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
+from nexus.types.decoding import decodable
 from nexus.types.request import checked_settings
 from nexus.types.settings import Settings, SettingsChanges
 
@@ -46,7 +47,7 @@ class StoredAgent(Struct, frozen=True, omit_defaults=True):
 def decode_agent(document: dict[str, Any]) -> StoredAgent:
     """Return an agent from the body of its document; older ones have null for what was left out."""
     settings = {name: value for name, value in document.get("settings", {}).items() if value is not None}
-    return msgspec.convert({**document, "settings": settings}, StoredAgent)
+    return msgspec.convert({**document, "settings": settings}, decodable(StoredAgent))
 
 
 class StoredAgents:
@@ -235,7 +236,7 @@ def request_of(agent_id: str, name: str) -> RequestKey | None:
     """Return the request of an agent that an event is of; None for another event, such as a worker's report."""
     text = name.removeprefix(f"{_EVENT}{agent_id}:")
     if text != name:
-        return msgspec.json.decode(text, type=RequestKey)
+        return msgspec.json.decode(text, type=decodable(RequestKey))
     return None
 
 

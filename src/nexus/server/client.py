@@ -24,6 +24,7 @@ from msgspec import Struct
 from nexus.errors import BadSetting, ServerCallFailed
 from nexus.server import forms
 from nexus.text.as_received import ReceivedFormat
+from nexus.types.decoding import decodable
 from nexus.types.settings import SettingsChanges
 from nexus.types.validation import check_options
 
@@ -116,7 +117,7 @@ class Client:
             body = response.read()
         answer = _object(body, status)
         if "result" in answer:
-            return msgspec.convert(answer["result"], kind)
+            return msgspec.convert(answer["result"], decodable(kind))
         raise _failure(answer, status)
 
     def stream(self, path: str, last_event_id: str = "") -> Generator[ServerEvent]:

@@ -20,6 +20,7 @@ from nexus.errors import BadSetting
 from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
+from nexus.types.decoding import decodable
 from nexus.types.message import Message, ToolCall
 from nexus.types.settings import Settings
 
@@ -370,7 +371,7 @@ def read_params(values: dict[str, Any] | list[Any], kind: type[Struct]) -> Struc
         raise BadSetting(f"param {unknown[:80]!r} unknown ({hint})")
     present = {name: value for name, value in plain.items() if value is not None}
     try:
-        return msgspec.convert(present, kind)
+        return msgspec.convert(present, decodable(kind))
     except (msgspec.ValidationError, RecursionError) as error:
         text = str(error)
         raise BadSetting(f"{text[:1].lower()}{text[1:]}") from error

@@ -24,6 +24,7 @@ from nexus.errors import BadSetting, NotAllowed
 from nexus.ledger.documents import CONFIGURATION, PROFILE, Change, change_document, hidden_threads
 from nexus.services.template import TEMPLATE_FILE, Scalar, flatten, is_scalar, nested, packaged_template
 from nexus.types import session_key
+from nexus.types.decoding import decodable
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import FIELDS, user_profile_text
 from nexus.workspace.user_profiles import ImportedProfile, import_files, overrides_of, with_override
@@ -163,7 +164,7 @@ class ConfigService:
                 raise BadSetting(_unknown("setting", name, template))
             kind = type(template[name])
             try:
-                converted = msgspec.convert(value, kind, strict=not isinstance(value, str))
+                converted = msgspec.convert(value, decodable(kind), strict=not isinstance(value, str))
             except msgspec.ValidationError as error:
                 raise BadSetting(f"value of {name!r} has a wrong type ({error})") from error
             if not is_scalar(converted):

@@ -27,6 +27,7 @@ from nexus.errors import (
     NotAllowed,
 )
 from nexus.models import ModelReply
+from nexus.types.decoding import decodable
 from nexus.types.request import Request
 
 T = TypeVar("T")
@@ -115,7 +116,7 @@ class _ModelFailure(Struct, frozen=True):
 def read_content(message: Message, kind: type[T]) -> T:
     """Return the content of a message. Raises BadBusMessage."""
     try:
-        return msgspec.convert(message.content, kind)
+        return msgspec.convert(message.content, decodable(kind))
     except msgspec.ValidationError as error:
         text = f"message for {message.topic!r} has another content: {error} (docs/services.md describes it)"
         raise BadBusMessage(text) from error
@@ -158,7 +159,7 @@ def model_failure(failed: BusRequestFailed) -> ModelCallFailed | None:
     if failed.error_code != ModelCallFailed.code:
         return None
     try:
-        details = msgspec.convert(failed.details, _ModelFailure)
+        details = msgspec.convert(failed.details, decodable(_ModelFailure))
     except msgspec.ValidationError:
         details = _ModelFailure()
     return ModelCallFailed(

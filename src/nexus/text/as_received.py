@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from nexus.text.frames.escaping import escape
 from nexus.text.message_text import RENDER_VERSION, visible_parts
+from nexus.types.decoding import decodable
 from nexus.types.message import (
     Image,
     Message,
@@ -51,8 +52,8 @@ class _Format(msgspec.Struct):
     format: str
 
 
-_decode = msgspec.json.Decoder(_Received).decode
-_decode_format = msgspec.json.Decoder(_Format).decode
+_decode = msgspec.json.Decoder(decodable(_Received)).decode
+_decode_format = msgspec.json.Decoder(decodable(_Format)).decode
 
 
 def with_received(message: Message, provider_format: ReceivedFormat, items: list[Item]) -> Message:

@@ -15,6 +15,8 @@ from importlib.resources import files
 import msgspec
 from msgspec import Struct
 
+from nexus.types.decoding import decodable
+
 
 class _Secret(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
@@ -41,7 +43,7 @@ class _Patterns(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def _patterns() -> _Patterns:
     text = files("nexus.text").joinpath("redact.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=_Patterns, dec_hook=lambda _kind, pattern: re.compile(pattern))
+    return msgspec.toml.decode(text, type=decodable(_Patterns), dec_hook=lambda _kind, pattern: re.compile(pattern))
 
 
 class RedactedText(Struct, frozen=True):

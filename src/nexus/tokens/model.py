@@ -30,6 +30,7 @@ from nexus.tokens.model_table import (
     model_table,
     provider_table,
 )
+from nexus.types.decoding import decodable
 
 UNKNOWN_CONTEXT_TOKENS = 128_000
 """Context window of an unknown model."""
@@ -331,7 +332,7 @@ def _prices(row: PriceRow | None) -> Prices | None:
 def _overridden(name: str, key: str, values: Mapping[str, Any]) -> Model:
     """Return the resolved model with the user's entry over it."""
     try:
-        entry = msgspec.convert(dict(values), ModelEntry)
+        entry = msgspec.convert(dict(values), decodable(ModelEntry))
     except msgspec.ValidationError as error:
         raise BadSetting(f"entry for model {key!r} invalid: {error}", code="bad_model_entry") from error
     sizes = (entry.context_tokens, entry.max_input_tokens, entry.token_factor)

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.tokens.image_rules import ImageRule
+from nexus.types.decoding import decodable
 from nexus.types.message import ProviderFormat
 from nexus.types.settings import Effort
 
@@ -163,7 +164,7 @@ class ProviderTable(Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def model_table() -> ModelTable:
     """Return the shipped snapshot of models."""
-    return msgspec.json.decode(_shipped("models.json"), type=ModelTable)
+    return msgspec.json.decode(_shipped("models.json"), type=decodable(ModelTable))
 
 
 @cache
@@ -175,7 +176,7 @@ def model_rows() -> dict[str, ModelRow]:
 @cache
 def provider_table() -> ProviderTable:
     """Return the shipped rules of providers."""
-    return msgspec.json.decode(_shipped("providers.json"), type=ProviderTable)
+    return msgspec.json.decode(_shipped("providers.json"), type=decodable(ProviderTable))
 
 
 def _shipped(name: str) -> bytes:

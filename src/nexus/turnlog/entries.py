@@ -36,6 +36,7 @@ from nexus.turnlog.json_text import (
     string_of,
     value_text,
 )
+from nexus.types.decoding import decodable
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message, Note, Part, Text, Thinking, ToolCall
@@ -375,7 +376,8 @@ def parts_with(extra: Extra, plain: Message, bare: BareEntry) -> tuple[Part, ...
         items = msgspec.convert(extra["parts"], list[dict[str, Any]])
         is_reasoning = bare.tool == FINISH or any(item.get("type") == "tool_call" for item in items)
         text = bare.reasoning if is_reasoning else bare.text
-        return tuple(msgspec.convert({**_printed_values(item.get("type"), bare, text), **item}, Part) for item in items)
+        values = [{**_printed_values(item.get("type"), bare, text), **item} for item in items]
+        return msgspec.convert(values, decodable(tuple[Part, ...]))
     except (ValueError, RecursionError):
         return None
 
@@ -389,7 +391,8 @@ def results_with(extra: Extra) -> tuple[Message, ...] | None:
     """Return the messages of tools under `results`; None for invalid ones."""
     try:
         values = msgspec.convert(extra.get("results", []), list[dict[str, Any]])
-        messages = tuple(msgspec.convert(_with_names(value, decode_text), Message) for value in values)
+        decoded = [_with_names(value, decode_text) for value in values]
+        messages = msgspec.convert(decoded, decodable(tuple[Message, ...]))
     except (ValueError, RecursionError, TypeError):
         return None
     if not all(message.role == "tool" and is_time(message.at_ms) for message in messages):

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.types.decoding import decodable
 from nexus.types.sanitize import sanitize_text
 from nexus.types.validation import check_options
 
@@ -229,7 +230,7 @@ class _Meta(Struct):
 
 
 _item = msgspec.json.Decoder(dict[str, Any])
-_meta = msgspec.json.Decoder(_Meta)
+_meta = msgspec.json.Decoder(decodable(_Meta))
 
 
 def is_reasoning_item(part: Thinking) -> bool:

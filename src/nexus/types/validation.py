@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from nexus.errors import BadSetting
+from nexus.types.decoding import decodable
 from nexus.types.sanitize import MAX_LEVELS, sanitize_text
 
 MAX_PARSED_LEVELS = 200
@@ -65,7 +66,7 @@ def checked(value: object, kind: type[T], max_integer: int = MAX_INTEGER) -> T:
             raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")  # noqa: TRY301 - caught as all others
         plain = msgspec.to_builtins(value, builtin_types=_KEPT_TYPES, enc_hook=_plain_scalar)
         check_json(plain, max_integer=max_integer)
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(plain, decodable(kind))
     except RecursionError as error:
         raise ValueError("nested too deeply, or contains itself") from error
     except (TypeError, ValueError) as error:

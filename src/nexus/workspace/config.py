@@ -25,6 +25,7 @@ from nexus.tokens.model import resolve
 from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.types.block import ContextWarning
 from nexus.types.config import OF_A_CALL, Config
+from nexus.types.decoding import decodable
 from nexus.types.settings import check_settings
 from nexus.types.validation import parse_json, parse_toml
 from nexus.workspace.files.containment import open_resolved, read_bytes
@@ -189,7 +190,7 @@ def _server(name: str, entry: Any, file: SettingsFile) -> McpServer | str:
     other = {key: value for key, value in fields.items() if key not in _SERVER_KEYS}
     values |= {"name": name, "origin": file.origin, "is_users": file.is_users, "other": other}
     try:
-        server = msgspec.convert(values, McpServer)
+        server = msgspec.convert(values, decodable(McpServer))
     except ValueError as error:
         return str(error)
     if bool(server.command) == bool(server.url):
@@ -289,7 +290,7 @@ def read_configuration(
         for step in tables:
             table = table.setdefault(step, {})
         table[name] = value
-    config = msgspec.convert(nested, Config)
+    config = msgspec.convert(nested, decodable(Config))
     return Configuration(config, origins, (*files, *server_files), servers, (*warnings, *more), own_names)
 
 
@@ -361,7 +362,7 @@ def _is_file_name(name: str) -> bool:
 def _validated(table: dict[str, Any], origin: str) -> dict[str, Any]:
     """Return the values of a table by dotted key. Raises BadConfig for a wrong type or range."""
     try:
-        config = msgspec.convert(table, Config)
+        config = msgspec.convert(table, decodable(Config))
     except msgspec.ValidationError as error:
         what, _, path = str(error).partition(" - at `$")
         key = path.strip("`.").removeprefix(".")

@@ -15,6 +15,7 @@ from typing import cast
 import msgspec
 
 from nexus.assembly.fit.pins import Pinned
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, Text, Unknown
 
@@ -71,7 +72,7 @@ def instruction_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, .
     stored = None
     if mark is not None:
         stored = mark.body.get("instructions")
-    return msgspec.convert(stored or (), tuple[MessageRef, ...])
+    return msgspec.convert(stored or (), decodable(tuple[MessageRef, ...]))
 
 
 def _opening(rows: Sequence[StoredMessage]) -> set[MessageRef]:

@@ -26,6 +26,7 @@ from nexus.text.message_text import RENDER_VERSION, is_injected, typed_text, uns
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import message_tokens
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text, Unknown, with_parts
 
@@ -114,7 +115,7 @@ def pending_request_ref(cut: Cut | None, mark: Entry | None) -> MessageRef | Non
         return cut.pending_request_ref
     stored = mark.body.get("asked") if mark is not None else None
     if stored:
-        return msgspec.convert(stored, MessageRef)
+        return msgspec.convert(stored, decodable(MessageRef))
     return None
 
 
@@ -123,7 +124,9 @@ def excerpt_refs(cut: Cut | None, mark: Entry | None) -> tuple[tuple[MessageRef,
     if cut is not None:
         return cut.excerpts, cut.excerpt_tokens
     body = mark.body if mark is not None else {}
-    return msgspec.convert(body.get("excerpts", ()), tuple[MessageRef, ...]), int(body.get("excerpt_tokens", 0))
+    return msgspec.convert(body.get("excerpts", ()), decodable(tuple[MessageRef, ...])), int(
+        body.get("excerpt_tokens", 0)
+    )
 
 
 def excerpt_pin(row: StoredMessage, limit: int, render: int = RENDER_VERSION) -> Pinned:
@@ -147,7 +150,7 @@ def withheld_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, ...]
     stored = None
     if mark is not None:
         stored = mark.body.get("withheld_turns")
-    return msgspec.convert(stored or (), tuple[MessageRef, ...])
+    return msgspec.convert(stored or (), decodable(tuple[MessageRef, ...]))
 
 
 def withheld_pin(row: StoredMessage) -> Pinned:

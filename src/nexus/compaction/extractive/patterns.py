@@ -15,6 +15,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from nexus.types.decoding import decodable
+
 Kind: TypeAlias = Literal[
     "constraint", "preference", "fact", "decision", "done", "open", "file", "command", "identifier", "error", "recent"
 ]
@@ -40,7 +42,9 @@ class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
     values: list[_Form]
 
 
-_TABLES = msgspec.toml.decode(files("nexus.compaction.extractive").joinpath("patterns.toml").read_bytes(), type=_Tables)
+_TABLES = msgspec.toml.decode(
+    files("nexus.compaction.extractive").joinpath("patterns.toml").read_bytes(), type=decodable(_Tables)
+)
 
 # Words that do not name the subject of a value.
 STOP_WORDS = frozenset(_TABLES.stop_words.split())

@@ -32,6 +32,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
 from nexus.types.block import Block, Layer, Trust
+from nexus.types.decoding import decodable
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Message, Note
@@ -92,15 +93,15 @@ class RecordedCallInputs:
             raise CannotReplay(call.label, (f"manifest unreadable: {error}",)) from error
         if not self.stored.blob_hashes:
             self.missing.append("inputs not stored: recorded by a version that stored the history only")
-        settings = self._read_input("settings", msgspec.json.Decoder(StoredSettings))
+        settings = self._read_input("settings", msgspec.json.Decoder(decodable(StoredSettings)))
         if settings is None:
             settings = StoredSettings(resolve(str(self.manifest.get("model", "")), deps.models), {})
         elif settings.config is None:
             self.missing.append("model settings not stored: one had no JSON form")
         self.settings = settings
-        self.blocks = self._read_input("blocks", msgspec.json.Decoder(list[Block])) or []
-        self.tools = self._read_input("tools", msgspec.json.Decoder(list[ToolSpec])) or []
-        self.denied_tools = self._read_input("withheld", msgspec.json.Decoder(tuple[DeniedTool, ...])) or ()
+        self.blocks = self._read_input("blocks", msgspec.json.Decoder(decodable(list[Block]))) or []
+        self.tools = self._read_input("tools", msgspec.json.Decoder(decodable(list[ToolSpec]))) or []
+        self.denied_tools = self._read_input("withheld", msgspec.json.Decoder(decodable(tuple[DeniedTool, ...]))) or ()
 
     def _read_input(self, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
         """Return an input that the manifest names by hash; None if it names none or the ledger does not contain it."""
@@ -139,7 +140,7 @@ class RecordedCallInputs:
 
     def image_price(self) -> ImagePrice:
         """Return how images were counted; earlier versions stored no price of the model."""
-        return msgspec.convert(self.manifest.get("images", {}), ImagePrice)
+        return msgspec.convert(self.manifest.get("images", {}), decodable(ImagePrice))
 
     def message_format(self) -> MessageFormatName:
         """Return the format in which the conversation was shown. Raises CannotReplay if nothing here knows it."""
@@ -176,7 +177,7 @@ class RecordedCallInputs:
 
     def list_pins(self) -> tuple[MessageRef, ...]:
         """Return the pins that the caller of a mirrored list passed with the call."""
-        return msgspec.convert(self.manifest.get("list_pins", ()), tuple[MessageRef, ...])
+        return msgspec.convert(self.manifest.get("list_pins", ()), decodable(tuple[MessageRef, ...]))
 
     def cut_in_force(self) -> Cut | None:
         """Return the cut that the call's view applied."""

@@ -36,8 +36,9 @@ from nexus.ledger.records import (
 )
 from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, event_id
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
+from nexus.types.decoding import decodable
 
-_facts = msgspec.json.Decoder(SessionMetadata)
+_facts = msgspec.json.Decoder(decodable(SessionMetadata))
 
 _RANKS: dict[type[Record], int] = {
     Header: 0,
@@ -180,7 +181,8 @@ def _fits(record: Record) -> bool:
     kind = type(record)
     if kind not in _columns:
         hints = get_type_hints(kind)
-        _columns[kind] = tuple[tuple(_STORED.get(hints[name], hints[name]) for name in kind.__struct_fields__)]  # pyright: ignore[reportInvalidTypeArguments]
+        columns = tuple(_STORED.get(hints[name], hints[name]) for name in kind.__struct_fields__)
+        _columns[kind] = decodable(tuple[columns])  # pyright: ignore[reportInvalidTypeArguments]
     values: tuple[Any, ...] = msgspec.structs.astuple(record)
     if isinstance(record, EntryRecord):
         values = (*values[:-1], [msgspec.structs.astuple(key) for key in record.keys])

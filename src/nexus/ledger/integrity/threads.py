@@ -18,6 +18,7 @@ from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts, inputs_of
 from nexus.ledger.records import AssemblyRecord, DecisionRecord, EntryRecord, ThreadRecord
 from nexus.ledger.text_encoding import decode_text, from_json
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Compaction, Cut, EntryKind
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
@@ -60,9 +61,9 @@ class _Place(Struct, frozen=True):
     ord: int = 0
 
 
-_place = msgspec.json.Decoder(_Place)
-_compaction = msgspec.json.Decoder(Compaction)
-_cut = msgspec.json.Decoder(Cut)
+_place = msgspec.json.Decoder(decodable(_Place))
+_compaction = msgspec.json.Decoder(decodable(Compaction))
+_cut = msgspec.json.Decoder(decodable(Cut))
 
 
 class _ThreadState:

@@ -22,6 +22,7 @@ from nexus.ledger.records import AliasRecord, CalibrationRecord, DocumentRecord,
 from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, SessionStatus, event_id
 from nexus.ledger.sql.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
+from nexus.types.decoding import decodable
 
 REASON = "repair"
 """The reason of an update that a repair makes."""
@@ -29,7 +30,7 @@ REASON = "repair"
 MOST_MISSING = 100
 """Moves or calibrations that may be missing in a row; a number beyond that is itself the damage."""
 
-_facts = msgspec.json.Decoder(SessionMetadata)
+_facts = msgspec.json.Decoder(decodable(SessionMetadata))
 _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 

@@ -42,12 +42,13 @@ from nexus.ledger.sql.write import grown
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, typed
 from nexus.ledger.sqlite.schema import MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, from_json
+from nexus.types.decoding import decodable
 from nexus.types.message import Message
 
 EVERY = 1_000
 """Records between two reports of progress."""
 
-_facts = msgspec.json.Decoder(SessionMetadata)
+_facts = msgspec.json.Decoder(decodable(SessionMetadata))
 _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 

@@ -38,9 +38,10 @@ from nexus.ledger.sql.read import MESSAGE_COLUMNS
 from nexus.ledger.sql.read_threads import END
 from nexus.ledger.sql.write import Writing, grown
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
+from nexus.types.decoding import decodable
 from nexus.types.message import Message
 
-_facts = msgspec.json.Decoder(SessionMetadata)
+_facts = msgspec.json.Decoder(decodable(SessionMetadata))
 
 
 def dump(db: Connection, tenant: str) -> Iterator[Record]:

@@ -24,9 +24,10 @@ from nexus.ledger.sessions import Segment
 from nexus.ledger.sql.connection import Dialect
 from nexus.ledger.sql.read_threads import END, ThreadReader
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, StoredCalibration, StoredMessage
 
-_cut = msgspec.json.Decoder(Cut)
+_cut = msgspec.json.Decoder(decodable(Cut))
 
 MESSAGE_COLUMNS = "ord,role,id,run_id,source,model,at_ms,content,meta,openai,anthropic,gemini,aside"
 _HEADS = "SELECT seq,kind,turn,at_ms,body,hash FROM"

@@ -16,8 +16,9 @@ from nexus.ledger.records import AliasRecord, MoveRecord
 from nexus.ledger.sessions import Alias, RefUpdate, Segment, SessionMetadata
 from nexus.ledger.sql.connection import Connection, Value
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
+from nexus.types.decoding import decodable
 
-_facts = msgspec.json.Decoder(SessionMetadata)
+_facts = msgspec.json.Decoder(decodable(SessionMetadata))
 
 MOST_ALIASES = 32
 """Aliases that lead to aliases, at most."""

@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from nexus.types.decoding import decodable
+
 TooMuch: TypeAlias = Literal["", "input", "output", "bytes"]
 """The part of a request that is too large."""
 
@@ -52,7 +54,7 @@ def error_rules() -> ErrorRules:
     """Return the shipped rules, with compiled patterns."""
     # At the first error, not at import: compiling all patterns takes some 30 ms.
     text = files("nexus.providers.errors").joinpath("messages.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=ErrorRules, dec_hook=lambda _kind, pattern: _pattern(pattern))
+    return msgspec.toml.decode(text, type=decodable(ErrorRules), dec_hook=lambda _kind, pattern: _pattern(pattern))
 
 
 def _pattern(text: Any) -> re.Pattern[str]:

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import CredentialError
+from nexus.types.decoding import decodable
 
 PREFIX = "NEXUS_CREDENTIAL_"
 MAX_CHARS = 64
@@ -170,10 +171,10 @@ def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[C
 def _decode(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
     """Return a problem, "" for none, and the entries. The problem quotes nothing: the file may contain a pasted value."""
     try:
-        form = msgspec.json.decode(data, type=_Form).form
+        form = msgspec.json.decode(data, type=decodable(_Form)).form
         if form != FORM:
             return f"has form {form}, this Nexus reads {FORM}", ()
-        entries = msgspec.json.decode(data, type=_Index).credentials
+        entries = msgspec.json.decode(data, type=decodable(_Index)).credentials
     except msgspec.ValidationError as error:
         path = "its outermost value"
         if " - at " in str(error):

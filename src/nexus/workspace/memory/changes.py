@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.types.decoding import decodable
 from nexus.workspace.memory import files
 from nexus.workspace.memory.facts import comparison_key
 
@@ -106,7 +107,7 @@ def _journal(root: Path) -> list[tuple[Change, str]]:
 def _lines(root: Path) -> Iterator[_Line]:
     for text in files.lines(root, JOURNAL):
         try:
-            yield msgspec.convert(json.loads(text), _Line)
+            yield msgspec.convert(json.loads(text), decodable(_Line))
         except ValueError:  # a line that a crash tore
             continue
 

@@ -21,6 +21,7 @@ from nexus.errors import BadFact, NotFound, UnreadableFile
 from nexus.ledger.operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.policy.authorization import session_person
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Entry, StoredMessage
 from nexus.workspace.memory import files
 from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
@@ -358,7 +359,7 @@ def _read(book: Notebook) -> _Store:
     """Return the stored proposals. Raises UnreadableFile."""
     text = files.read(book.root, STORE).text
     try:
-        return msgspec.json.decode(text, type=_Store) if text else _Store()
+        return msgspec.json.decode(text, type=decodable(_Store)) if text else _Store()
     except ValueError as error:
         raise UnreadableFile(f"{STORE} is damaged: {error} (remove it; proposals are made again)") from error
 

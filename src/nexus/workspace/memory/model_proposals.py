@@ -18,6 +18,7 @@ from nexus.compaction.extractive.patterns import STOP_WORDS, find_identifiers
 from nexus.compaction.extractive.statements import truncate_line
 from nexus.errors import BadFact, BadReply
 from nexus.text.redact import redact
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import StoredMessage
 from nexus.types.validation import parse_json
 from nexus.workspace.memory.facts import normalize_fact
@@ -118,7 +119,7 @@ def _items(answer: str) -> list[object]:
 def _checked(value: object, messages: dict[int, tuple[StoredMessage, str]], session: str, model: str) -> Proposal | str:
     """Return the proposal of an item, or the reason why it is dropped."""
     try:
-        item = msgspec.convert(value, _Item)
+        item = msgspec.convert(value, decodable(_Item))
     except ValueError:
         return "not in the form that was asked for"
     try:

@@ -27,6 +27,7 @@ from nexus.compaction.extractive.statements import (
 )
 from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
+from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import StoredMessage
 from nexus.workspace.memory.facts import comparison_key, normalize_fact
 
@@ -62,7 +63,7 @@ class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _compiled() -> dict[str, re.Pattern[str]]:
     data = files("nexus.workspace.memory").joinpath("standing.toml").read_bytes()
-    tables = msgspec.structs.asdict(msgspec.toml.decode(data, type=_Tables))
+    tables = msgspec.structs.asdict(msgspec.toml.decode(data, type=decodable(_Tables)))
     return {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in tables.items()}
 
 

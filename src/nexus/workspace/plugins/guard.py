@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nexus.errors import BadTool
 from nexus.text.one_line import collapse_whitespace, json_line
 from nexus.types.block import Block, ContextWarning
+from nexus.types.decoding import decodable
 from nexus.types.profile import Profile
 from nexus.types.request import Request
 from nexus.types.tool_definition import ToolSpec, canonical
@@ -235,7 +236,7 @@ def _checked(value: object, kind: type[S]) -> S:
     if not isinstance(value, kind):
         raise InvalidHookResult(f"returned {type(value).__name__} and not a {kind.__name__}")
     try:
-        return msgspec.convert(msgspec.to_builtins(value), kind)
+        return msgspec.convert(msgspec.to_builtins(value), decodable(kind))
     except (msgspec.ValidationError, TypeError) as error:
         raise InvalidHookResult(f"returned an invalid {kind.__name__}: {error}") from error
 

@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from nexus.assembly.formats.registry import FORMATS
 from nexus.errors import bad_profile
 from nexus.types.block import LAYERS
+from nexus.types.decoding import decodable
 from nexus.types.profile import (
     SUMMARY_MARKERS,
     MessageFormatName,
@@ -105,7 +106,7 @@ def parse_profile(text: str, file: str) -> ProfileDraft:
     for new, old in old_keys.items():
         table[new] = table.pop(old)
     try:
-        draft = ProfileDraft(**asdict(msgspec.convert(table, ProfileTable)), old_keys=old_keys)
+        draft = ProfileDraft(**asdict(msgspec.convert(table, decodable(ProfileTable))), old_keys=old_keys)
     except msgspec.ValidationError as error:
         _reject(error, file, old_keys)
     if not draft.extends and draft.system is None and draft.current is None:

@@ -28,6 +28,7 @@ from nexus.ledger.operations import Ledger
 from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter
+from nexus.types.decoding import decodable
 from nexus.types.history import SESSION_SOURCE, SESSION_START
 from nexus.types.ledger_entries import Commit, Compaction, Cut, Entry, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, user
@@ -218,7 +219,7 @@ class LedgerLogger:
             cut = self._newest_cut(mark)
         compaction = None
         if mark is not None and mark.kind == "compaction":
-            compaction = msgspec.convert(mark.body, Compaction)
+            compaction = msgspec.convert(mark.body, decodable(Compaction))
         rows = visible.rows
         pending = None
         has_summary = compaction is not None

@@ -14,6 +14,7 @@ from nexus.compat.nexus3.context.manager import ContextManager
 from nexus.compat.nexus3.rpc.session import Session
 from nexus.errors import BadSetting, ModelCallFailed
 from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError, respond
+from nexus.types.decoding import decodable
 
 METHODS = ("send", "cancel", "get_tokens", "get_context", "compact", "shutdown")
 
@@ -103,7 +104,7 @@ class Dispatcher:
             arguments = msgspec.convert(params or {}, dict[str, Any])
             inspect.signature(handler).bind(**arguments)
             for name, value in arguments.items():
-                msgspec.convert(value, types[name])
+                msgspec.convert(value, decodable(types[name]))
         except (TypeError, msgspec.ValidationError) as error:
             text = f"params of {method} invalid: {error} (send an object of named values)"
             raise RpcError(INVALID_PARAMS, text) from error
