@@ -201,7 +201,7 @@ def test_interrupt_behind_a_failure_leaves_its_reason(moment: str) -> None:
 def test_queue_stops_says_so_and_goes_on_after_a_ledger_error(
     method: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexus.broker.broker._RETRY_S", 0.05)
+    monkeypatch.setattr("nexus.broker.session_tasks._RETRY_S", 0.05)
 
     async def work(nx: AsyncEngine) -> None:
         async with Broker(Agent(nx, Scenario(answer))) as broker:
@@ -225,7 +225,7 @@ def test_locked_ledger_stops_the_queue_until_it_is_released(tmp_path: Path, monk
     import apsw
 
     path = tmp_path / "l.db"
-    monkeypatch.setattr("nexus.broker.broker._RETRY_S", 0.05)
+    monkeypatch.setattr("nexus.broker.session_tasks._RETRY_S", 0.05)
     monkeypatch.setattr("nexus.ledger.sqlite.connection.BUSY_TIMEOUT_MS", 100)
 
     async def work(nx: AsyncEngine) -> None:
@@ -257,7 +257,7 @@ def test_canceled_waiter_leaves_the_others_and_nothing_behind() -> None:
             results = await asyncio.gather(*waiters, return_exceptions=True)
             assert isinstance(results[0], asyncio.CancelledError)
             assert [getattr(result, "text", "") for result in results[1:]] == ["Answer to one."] * 2
-            assert broker._waiting == {}
+            assert not broker._waiters
 
     run(work)
 
@@ -327,7 +327,7 @@ def test_event_behind_an_earlier_turn_delivered_again_has_one_fork(
 def test_dropped_events_are_summarized_once_when_a_stop_comes_behind_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nexus.broker.broker._RETRY_S", 0.05)
+    monkeypatch.setattr("nexus.broker.session_tasks._RETRY_S", 0.05)
 
     async def work(nx: AsyncEngine) -> None:
         gate = asyncio.Event()

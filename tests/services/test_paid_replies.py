@@ -91,7 +91,7 @@ def test_no_queue_loses_a_reply_or_pays_twice(
     way: Way, error: type[LedgerError], restarts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue tries again while the ledger still fails. Then its program is stopped, or it has no file for replies."""
-    monkeypatch.setattr("nexus.broker.broker._RETRY_S", 0.05)
+    monkeypatch.setattr("nexus.broker.session_tasks._RETRY_S", 0.05)
     open_engine = partial(nexus.open_async, model="gpt-4o", ledger=tmp_path / "ledger.db", home=tmp_path)
     answers: list[str] = []
 

@@ -14,7 +14,6 @@ import uuid
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
-from math import inf
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -36,7 +35,8 @@ from nexus.broker.queue_modes import (
     joined_event,
 )
 from nexus.broker.running import RunningTurn
-from nexus.broker.watchers import Watchers
+from nexus.broker.session_tasks import SessionTasks
+from nexus.broker.watchers import Waiters, Watchers
 from nexus.engine.async_engine import AsyncTurn
 from nexus.errors import (
     BadSetting,
@@ -44,7 +44,6 @@ from nexus.errors import (
     LedgerError,
     NexusError,
     NotAccepted,
-    SessionBusy,
     TurnSuperseded,
 )
 from nexus.ledger.lease import async_session_lease
@@ -54,7 +53,6 @@ from nexus.types.message import Image, Message, Text
 from nexus.types.request import Event
 from nexus.types.settings import SettingsChanges
 from nexus.types.stream_events import (
-    StreamError,
     StreamEvent,
     StreamStart,
 )
@@ -70,8 +68,6 @@ _MAX_POLL_S = 2.0
 _CANCEL_POLL_S = 0.01
 _TAKEOVER_S = 5.0
 """Seconds between two looks of a cancellation, and for which it waits for a session that this process takes over."""
-_RETRY_S = 2.0
-"""Seconds until a queue that an error of the ledger stopped goes on."""
 
 
 class Broker:
@@ -113,21 +109,20 @@ class Broker:
         self._queue = EventQueue(agent.nx.engine, cap, drop, agent.settings)
         self._hooks = TurnHooks(self._steer, self._run_worker)
         self._slots = asyncio.Semaphore(at_once)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._woken: set[str] = set()
+        self._watchers = Watchers()
+        self._tasks = SessionTasks(self._run_queue, self._watchers.end)
         self._leased: set[str] = set()
         self._running: dict[str, RunningTurn] = {}
-        self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
-        self._watchers = Watchers()
-        self._is_open = False
+        self._waiters = Waiters()
 
     async def __aenter__(self) -> Self:
         """Start, and go on with the events that an earlier process accepted."""
-        self._is_open = True
+        self._tasks.are_open = True
         for label in await self.nx.run(self._store.queued_sessions):
-            self._wake(label, waits=self._look_s is None)
+            self._tasks.wake(label, waits=self._look_s is None)
         if self._look_s is not None:
-            self._looking = asyncio.ensure_future(self._look(self._look_s))
+            read_labels = partial(self.nx.run, self._store.queued_sessions)
+            self._looking = asyncio.ensure_future(self._tasks.look(read_labels, self._look_s))
         return self
 
     async def __aexit__(
@@ -140,16 +135,11 @@ class Broker:
 
         Interrupted turns and waiting events go on at the next start.
         """
-        self._is_open = False
+        self._tasks.are_open = False
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        tasks = list(self._tasks.values())
-        if tasks and grace_s:
-            await asyncio.wait(tasks, timeout=grace_s)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop(grace_s)
         self._watchers.close()
 
     async def submit(
@@ -185,18 +175,16 @@ class Broker:
         return await self._submit(body, session, turn)
 
     async def _submit(self, body: EventBody, session: str | None, turn: int | None = None) -> QueuedEvent:
-        if not self._is_open:
+        if not self._tasks.are_open:
             raise NotAccepted("broker is not running (use it in `async with`, and submit before it stops)")
-        return await self._store_event(body, session, turn)
-
-    async def _store_event(self, body: EventBody, session: str | None, turn: int | None = None) -> QueuedEvent:
-        event = body.event
-        event = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
         # A caller that is canceled, such as a turn with a worker, must not leave an event that nothing runs.
-        return await asyncio.shield(self._accept(replace(body, event=event, trace=trace_parent()), session, turn))
+        return await asyncio.shield(self._accept(body, session, turn))
 
     async def _accept(self, body: EventBody, session: str | None, turn: int | None) -> QueuedEvent:
         """Store an event, and have its session's queue run."""
+        event = body.event
+        event = replace(event, id=event.id or uuid.uuid4().hex, at_ms=event.at_ms or self.nx.engine.clock_ms())
+        body = replace(body, event=event, trace=trace_parent())
         row, is_new, dropped = await self.nx.run(self._queue.accept, body, session, turn)
         self._report_end(dropped)
         running = self._running.get(row.session)
@@ -204,7 +192,7 @@ class Broker:
             running.reason = f"interrupted by event {row.id}"
             running.cancel.set()
         if row.state in PENDING:
-            self._wake(row.session)
+            self._tasks.wake(row.session)
         return row
 
     async def result(
@@ -232,9 +220,7 @@ class Broker:
         async with asyncio.timeout(timeout_s):
             row = await self.nx.run(self._queue.find, event, session, principal)
             while True:
-                settled = asyncio.get_running_loop().create_future()
-                self._waiting[row.key].append(settled)
-                try:
+                with self._waiters.wait(row.key) as settled:
                     result = await self.nx.run(self._queue.result, row)
                     if result.event.state not in PENDING:
                         return result
@@ -242,10 +228,6 @@ class Broker:
                         pause_s = min(2 * pause_s, _MAX_POLL_S)
                         if result.event.session not in self._leased:  # another process may run it
                             break
-                finally:
-                    self._waiting[row.key].remove(settled)
-                    if not self._waiting[row.key]:
-                        del self._waiting[row.key]
 
     async def current(
         self, event: QueuedEvent | str, *, session: str | None = None, principal: str | None = None
@@ -302,53 +284,9 @@ class Broker:
 
     async def join(self) -> None:
         """Wait until no event waits or runs in this process."""
-        while self._tasks:
-            await asyncio.wait(list(self._tasks.values()))
+        await self._tasks.join()
 
     # running -----------------------------------------------------------------------------------------------------
-
-    def _wake(self, label: str, pause_s: float = 0.0, *, waits: bool = True) -> None:
-        """Run a session's queue after a pause, or have the running task look at it once more.
-
-        `waits`: False to leave a session alone that another process runs.
-        """
-        if waits:
-            self._woken.add(label)
-        if label not in self._tasks and self._is_open:
-            task = asyncio.ensure_future(self._run_session(label, pause_s, waits=waits))
-            self._tasks[label] = task
-            task.add_done_callback(lambda _: self._ended(label))
-
-    def _ended(self, label: str) -> None:
-        task = self._tasks.pop(label)
-        self._watchers.states.pop(label, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            text = f"queue of session {label!r} stopped, and goes on in {_RETRY_S:g} s: {error}"
-            self._emit(label, (), StreamError("error", text, retryable=True))
-            self._wake(label, _RETRY_S)
-        elif label in self._woken:
-            self._wake(label)
-
-    async def _look(self, pause_s: float) -> None:
-        """Run what other processes accepted and left, now and then: a process may have been killed."""
-        while True:
-            await asyncio.sleep(pause_s)
-            try:
-                labels = await self.nx.run(self._store.queued_sessions)
-            except LedgerError:
-                LOG.warning("no look for waiting events", exc_info=True)
-                continue
-            for label in labels:
-                if label not in self._tasks:
-                    self._wake(label, waits=False)
-
-    async def _run_session(self, label: str, pause_s: float, *, waits: bool) -> None:
-        await asyncio.sleep(pause_s)
-        try:
-            await self._run_queue(label, inf if waits else 0.0)
-        except SessionBusy:
-            if waits:
-                raise
 
     async def _run_queue(self, label: str, wait_s: float) -> None:
         async with self._slots, async_session_lease(self._store, label, self.nx.run, wait_s=wait_s) as first_lease:
@@ -387,13 +325,13 @@ class Broker:
 
     def _report_end(self, events: Iterable[QueuedEvent]) -> None:
         for event in events:
-            self._settle(event.key)
+            self._waiters.settle([event.key])
             if self._on_end is not None:
                 self._on_end(event)
 
     async def _next_batch(self, label: str) -> list[QueueRow]:
         """Return the events of the next turn, marked as running."""
-        self._woken.discard(label)  # an event that comes from now on wakes the session again
+        self._tasks.looks_at(label)
         take_batch = partial(self._queue.take_batch, label, collects=bool(self.collect_s))
         collected, batch = await self.nx.run(take_batch)
         while collected and not batch:
@@ -436,8 +374,7 @@ class Broker:
                 await self.nx.run(left_out_by)
         finally:
             self._running.pop(label, None)
-            for row in running.rows:
-                self._settle(row.row.key)
+            self._waiters.settle(row.row.key for row in running.rows)
         return lease
 
     async def _end_batch(self, label: str, running: RunningTurn, error: str, *, is_late: bool) -> None:
@@ -470,7 +407,8 @@ class Broker:
         text = f"[Report of worker {row.row.session}]\n{answer}"
         event = Event((Text(text),), id=f"{row.row.id}:report", source="agent")
         try:
-            await self._store_event(EventBody(event, self.mode, row.body.reply_options), row.body.reply_to)
+            body = EventBody(event, self.mode, row.body.reply_options)
+            await asyncio.shield(self._accept(body, row.body.reply_to, None))
         except IdempotencyConflict:
             LOG.warning("session %r has another report of event %r", row.body.reply_to, row.row.id)
         except LedgerError:
@@ -506,8 +444,3 @@ class Broker:
         if isinstance(event, StreamStart) and label in self._running:
             self._running[label].turn = event.turn
         self._watchers.emit(label, ids, event)
-
-    def _settle(self, key: str) -> None:
-        for future in self._waiting.get(key, ()):
-            if not future.done():
-                future.set_result(None)

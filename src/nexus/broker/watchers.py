@@ -1,9 +1,11 @@
-"""Those who watch the turns of a broker's sessions, and what each session does now."""
+"""Those who watch the turns of a broker's sessions or wait for events, and what each session does now."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from nexus.broker.events import SessionEvent, SessionState
@@ -49,6 +51,12 @@ class Watchers:
         for _, queue in self._watchers:
             queue.put_nowait(None)
 
+    def end(self, label: str, error: str | None) -> None:
+        """Note that a session does nothing any more, and pass on the error that stopped it."""
+        self.states.pop(label, None)
+        if error is not None:
+            self.emit(label, (), StreamError("error", error, retryable=True))
+
     def emit(self, label: str, ids: Sequence[str], event: StreamEvent) -> None:
         """Pass an event of a session on to those who watch it."""
         match event:
@@ -68,3 +76,32 @@ class Watchers:
                     queue.put_nowait(NotAccepted(text))
                 else:
                     queue.put_nowait(SessionEvent(label, event, tuple(ids)))
+
+
+class Waiters:
+    """Those who wait until events are settled, by their keys."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @contextmanager
+    def wait(self, key: str) -> Generator[asyncio.Future[None]]:
+        """Return a future that is done once an event is settled."""
+        settled = asyncio.get_running_loop().create_future()
+        self._waiting[key].append(settled)
+        try:
+            yield settled
+        finally:
+            self._waiting[key].remove(settled)
+            if not self._waiting[key]:
+                del self._waiting[key]
+
+    def settle(self, keys: Iterable[str]) -> None:
+        """Wake those who wait for some events."""
+        for key in keys:
+            for future in self._waiting.get(key, ()):
+                if not future.done():
+                    future.set_result(None)

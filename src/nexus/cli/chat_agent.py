@@ -116,6 +116,28 @@ def has_local_model() -> bool:
 _LIMIT_OPTIONS = {"Limits.steps": "--max-steps", "Limits.cost_usd": "--max-cost", "Limits.seconds": "--timeout"}
 
 
+def _with_option_names(error: StreamError) -> StreamError:
+    """Return the error of a limit with the options that raise it."""
+    if error.kind != "limit":
+        return error
+    text = error.text
+    for name, option in _LIMIT_OPTIONS.items():
+        text = text.replace(name, option)
+    return replace(error, text=text)
+
+
+def _describe_size(error: BudgetTooSmall, model: str) -> str:
+    """Return a sentence about a message that is too long; empty if other parts take more than it."""
+    tokens = error.parts.get("current event", 0)
+    others = error.needed_tokens - tokens
+    if tokens <= others or others >= error.available_tokens:
+        return ""
+    return (
+        f"the message is too long for {model}: about {tokens:,} tokens, and {error.available_tokens - others:,} "
+        "fit (shorten it, or use a model with a larger context window); nothing was sent"
+    )
+
+
 class UnfinishedTurn(Struct, frozen=True):
     """A turn that its program left without an end."""
 
@@ -355,7 +377,7 @@ class ChatAgent:
             if self.turn_log is not None:
                 self.turn_log(event)
             if isinstance(event, StreamError):
-                errors.append(self._with_option_names(event))  # the exception may describe it better
+                errors.append(_with_option_names(event))  # the exception may describe it better
             else:
                 listen(event)
 
@@ -375,37 +397,17 @@ class ChatAgent:
                         hooks=hooks,
                     )
                 except BudgetTooSmall as error:
-                    errors = [replace(event, text=self._describe_size(error) or event.text) for event in errors]
+                    errors = [replace(event, text=_describe_size(error, self.model) or event.text) for event in errors]
                     raise
                 finally:
                     for error_event in errors:
                         listen(error_event)
-
-    def _describe_size(self, error: BudgetTooSmall) -> str:
-        """Return a sentence about a message that is too long; empty if other parts take more than it."""
-        tokens = error.parts.get("current event", 0)
-        others = error.needed_tokens - tokens
-        if tokens <= others or others >= error.available_tokens:
-            return ""
-        return (
-            f"the message is too long for {self.model}: about {tokens:,} tokens, and {error.available_tokens - others:,} "
-            "fit (shorten it, or use a model with a larger context window); nothing was sent"
-        )
 
     async def _add_messages(self, keys: TurnKeys, turn: AsyncTurn) -> None:
         """Add the user's further messages to the running turn; they are not for its workers."""
         while keys.steering and turn.turn.session == self.session:
             await self._async_nx.run(turn.turn.add, new_event(keys.full_text(keys.steering[0]).strip()))
             keys.steering.popleft()
-
-    def _with_option_names(self, error: StreamError) -> StreamError:
-        """Return the error of a limit with the options that raise it."""
-        if error.kind != "limit":
-            return error
-        text = error.text
-        for name, option in _LIMIT_OPTIONS.items():
-            text = text.replace(name, option)
-        return replace(error, text=text)
 
     @property
     def reads_images(self) -> bool:

@@ -1,0 +1,104 @@
+"""How dense the source is to read. A ceiling is today's figure: it may fall, never rise."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from contracts.modules import modules
+
+CEILINGS = {"conditional expressions": 15.8, "comprehensions": 31.4, "tuple assignments": 0.6}
+"""Per 1,000 lines."""
+
+COMPLEX_FUNCTIONS = 2.4
+"""Per 1,000 functions, with more than `MOST_BRANCHES`."""
+
+MOST_BRANCHES = 20
+MOST_METHODS = 25
+
+DOCUMENTED = {"ContextManager": 28}
+"""Classes whose methods are those that a document prints."""
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BRANCHES = (
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.IfExp,
+    ast.Assert,
+    ast.comprehension,
+    ast.match_case,
+)
+
+
+def kind_of(node: ast.AST) -> str:
+    """Return the ceiling that a node counts for; empty for none."""
+    if isinstance(node, ast.IfExp):
+        return "conditional expressions"
+    if isinstance(node, _COMPREHENSIONS):
+        return "comprehensions"
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+        has_tuple = any(isinstance(target, ast.Tuple) for target in node.targets)
+        return "tuple assignments" if has_tuple else ""
+    return ""
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function, without those of functions in it."""
+    for child in ast.iter_child_nodes(function):
+        yield child
+        if not isinstance(child, (*_FUNCTIONS, ast.ClassDef)):
+            yield from own_nodes(child)
+
+
+def complexity(function: ast.AST) -> int:
+    """Return the cyclomatic complexity: branches, boolean operators and conditions of comprehensions."""
+    total = 1
+    for node in own_nodes(function):
+        total += isinstance(node, _BRANCHES)
+        if isinstance(node, ast.BoolOp):
+            total += len(node.values) - 1
+        if isinstance(node, ast.comprehension):
+            total += len(node.ifs)
+    return total
+
+
+def nodes() -> list[ast.AST]:
+    return [node for module in modules().values() for node in ast.walk(module.tree)]
+
+
+@pytest.mark.parametrize("kind", CEILINGS)
+def test_expressions_that_hold_several_steps_are_rare(kind: str) -> None:
+    lines = sum(module.text.count("\n") for module in modules().values())
+    found = sum(kind_of(node) == kind for node in nodes())
+    assert 1_000 * found / lines <= CEILINGS[kind]
+
+
+def test_few_functions_have_many_branches() -> None:
+    functions = [node for node in nodes() if isinstance(node, _FUNCTIONS)]
+    hard = [node.name for node in functions if complexity(node) > MOST_BRANCHES]
+    assert 1_000 * len(hard) / len(functions) <= COMPLEX_FUNCTIONS, hard
+
+
+def test_a_class_has_at_most_25_methods() -> None:
+    methods = {
+        node.name: sum(isinstance(child, _FUNCTIONS) for child in node.body)
+        for node in nodes()
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {name: number for name, number in methods.items() if number > MOST_METHODS} == DOCUMENTED
+
+
+def test_steps_in_one_expression_are_counted() -> None:
+    source = "a, b = 1, [x if x else y for x in z if x]\nc = (1, 2)\nd, e = f()"
+    kinds = [kind_of(node) for node in ast.walk(ast.parse(source))]
+    assert sorted(kind for kind in kinds if kind) == sorted(CEILINGS)
+    function = ast.parse(
+        "def f():\n  if a and b or c:\n    return [x for x in y if x]\n  def g():\n    if h: pass"
+    ).body[0]
+    assert complexity(function) == 6
