@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
@@ -152,15 +152,23 @@ Planner: TypeAlias = Callable[[Trigger, float], CompactionPlan | None]
 """Makes the plan of a compaction, for a trigger and a target share of the available tokens."""
 
 
+class ListRenderer(Protocol):
+    """Renders a request body, with messages that may be shared with later calls."""
+
+    def __call__(self, ctx: AssembledContext, *, shared: bool = False) -> dict[str, Any]:
+        """Return the body."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Renderers:
     """Functions that render a context: request bodies, report, JSON, hash. Passed in, so that values know no provider."""
 
-    openai: Callable[[AssembledContext], dict[str, Any]]
+    openai: ListRenderer
     anthropic: Callable[[AssembledContext], dict[str, Any]]
     gemini: Callable[[AssembledContext], dict[str, Any]]
     gemini_rest: Callable[[AssembledContext], dict[str, Any]]
-    responses: Callable[[AssembledContext], dict[str, Any]]
+    responses: ListRenderer
     report: Callable[[AssembledContext], str]
     as_json: Callable[[AssembledContext], dict[str, Any]]
     body_hash: Callable[[AssembledContext], str]
@@ -383,9 +391,10 @@ class AssembledContext:
 
         Args:
             fast: Pass messages and tools in `extra_body`, which the package sends as they are. It converts each of them
-                otherwise, which takes longer than all that Nexus does. The request is the same.
+                otherwise, which takes longer than all that Nexus does. The request is the same. Later calls share these
+                messages: change none of them.
         """
-        arguments = self._renderers.openai(self)
+        arguments = self._renderers.openai(self, shared=fast)
         return _with_extra_body(arguments, "messages") if fast else arguments
 
     def to_responses(self, *, fast: bool = False) -> dict[str, Any]:
@@ -393,7 +402,7 @@ class AssembledContext:
 
         `fast` as for `to_openai`.
         """
-        arguments = self._renderers.responses(self)
+        arguments = self._renderers.responses(self, shared=fast)
         return _with_extra_body(arguments, "input") if fast else arguments
 
     def to_anthropic(self) -> dict[str, Any]:

@@ -55,3 +55,14 @@ def test_extra_body_of_the_settings_stays() -> None:
     ctx = context("openai", extra={"extra_body": {"top_k": 5}})
     assert ctx.to_openai(fast=True)["extra_body"].keys() == {"messages", "tools", "top_k"}
     assert sent("openai", ctx.to_openai(fast=True)) == sent("openai", ctx.to_openai())
+
+
+@pytest.mark.parametrize("wire", MODELS)
+def test_only_fast_arguments_share_messages_with_later_calls(wire: str) -> None:
+    write: Any = getattr(context(wire), f"to_{wire}")
+    name = "input" if wire == "responses" else "messages"
+    assert write(fast=True)["extra_body"][name][1] is write(fast=True)["extra_body"][name][1]
+    write(fast=True)["extra_body"][name].clear()  # the list is the caller's
+    changed = write()[name]
+    changed[1]["content"] = "changed"
+    assert changed[1] not in write(fast=True)["extra_body"][name]

@@ -76,7 +76,7 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
     """
     if len(result.messages) != 1 or result.messages[0].role != "assistant":
         return 0
-    if result.context_edits or any(map(has_compaction, ctx.messages)):
+    if result.context_edits or _any_message(ctx, "compaction", has_compaction):
         return 0
     model = result.model or result.messages[0].model
     model_info = ctx.accounting.model_info
@@ -85,6 +85,10 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
     tokens = result.usage.input_tokens
     # Callers make an AgentResult. A fraction would not be read from the ledger as it was hashed.
     return tokens if same and isinstance(tokens, int) else 0
+
+
+def _any_message(ctx: AssembledContext, name: str, test: Callable[[Message], bool]) -> bool:
+    return ctx.history.has_any(name, test) or any(map(test, ctx.current))
 
 
 def update_calibration(
@@ -97,7 +101,7 @@ def update_calibration(
     manifest = ctx.provenance.manifest
     counted = math.ceil(manifest.base * manifest.content_factor)
     reported = reported_tokens(ctx, result)
-    if not is_counted(counted, reported) or any(map(_has_image, ctx.messages)):
+    if not is_counted(counted, reported) or _any_message(ctx, "image", _has_image):
         return None
     stored = read_calibration()
     if stored:

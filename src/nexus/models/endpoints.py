@@ -117,10 +117,10 @@ class OpenAIEndpoint(_PackageEndpoint):
 
         if self.format == "responses":
             path = "/responses"
-            body = _without_route(ctx.to_responses(), ctx.provider)
+            body = _without_route(ctx.to_responses(fast=True), ctx.provider)
         else:
             path = "/chat/completions"
-            body = _without_route(ctx.to_openai(), ctx.provider)
+            body = _without_route(ctx.to_openai(fast=True), ctx.provider)
             body["stream_options"] = {**body.get("stream_options", {}), "include_usage": True}
         async with await _post(client, path, body, openai.AsyncStream) as stream:
             async for event in _events(stream):

@@ -184,7 +184,7 @@ class _LocalEndpoint(OpenAIEndpoint):
         if self.base_url != self._server.base_url:
             await super().aclose()
             super().__init__(self._server.model, self._server.base_url, "", connect_s=10.0)
-        choice = ctx.to_openai().get("tool_choice")
+        choice = ctx.to_openai(fast=True).get("tool_choice")
         if not self._server.has_own_template and (choice == "required" or isinstance(choice, dict)):
             yield await self._forced_call(ctx.to_openai())
             return

@@ -89,9 +89,13 @@ _PART_FIELDS = {
 }
 
 
-def body(ctx: AssembledContext) -> dict[str, Any]:
-    """Return the request body: keyword arguments of `client.chat.completions.create`. The caller may change it."""
-    return {**body_without_messages(ctx), "messages": owned(conversation_parts(ctx).fragments)}
+def body(ctx: AssembledContext, *, shared: bool = False) -> dict[str, Any]:
+    """Return the request body: keyword arguments of `client.chat.completions.create`.
+
+    The caller may change it, but no message if they are `shared` with later calls.
+    """
+    messages = conversation_parts(ctx).fragments
+    return {**body_without_messages(ctx), "messages": messages if shared else owned(messages)}
 
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:

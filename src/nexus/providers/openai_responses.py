@@ -84,9 +84,10 @@ _CONTENT_FIELDS = frozenset({"type", "text", "refusal"})
 _TEXT_TYPES = ("output_text", "refusal")
 
 
-def body(ctx: AssembledContext) -> dict[str, Any]:
-    """Return the request body: keyword arguments of `client.responses.create`."""
-    return {**body_without_messages(ctx), "input": owned(conversation_parts(ctx).fragments)}
+def body(ctx: AssembledContext, *, shared: bool = False) -> dict[str, Any]:
+    """Return the request body: keyword arguments of `client.responses.create`. `shared` as for `openai.body`."""
+    items = conversation_parts(ctx).fragments
+    return {**body_without_messages(ctx), "input": items if shared else owned(items)}
 
 
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:

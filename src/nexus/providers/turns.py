@@ -52,6 +52,23 @@ class OpeningFragments:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryItems:
+    """The history's messages as items: of the message at an index, those up to `ends[index]`."""
+
+    fragments: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    ends: list[int] = field(default_factory=list[int])
+
+    def extended(self, new: Iterable[list[dict[str, Any]]]) -> HistoryItems:
+        """Return them with the items of further messages."""
+        fragments = self.fragments.copy()
+        ends = self.ends.copy()
+        for per_message in new:
+            fragments += per_message
+            ends.append(len(fragments))
+        return HistoryItems(fragments, ends)
+
+
+@dataclass(frozen=True, slots=True)
 class JoinedHistory:
     """The history's first `count` messages as joined fragments. The last fragment may still grow."""
 
@@ -78,14 +95,14 @@ def items(
     leading: Iterable[dict[str, Any]] = (),
 ) -> ConversationParts:
     """Return the conversation for a format that joins nothing: each message's items, after `leading`."""
-    cached = history.fragments.get(cache_key, [])
-    if len(cached) < history.end:
+    cached: HistoryItems = next(iter(history.fragments.get(cache_key, ())), HistoryItems())
+    if len(cached.ends) < history.end:
         # A new list, assigned at once: other threads may be reading the old one.
-        cached = [*cached, *map(fragment, history.shared[len(cached) : history.end])]
-        history.fragments[cache_key] = cached
+        cached = cached.extended(map(fragment, history.shared[len(cached.ends) : history.end]))
+        history.fragments[cache_key] = [cached]
     opening = _opening_fragments(history, cache_key, fragment)
     fragments = [*leading, *(item for per_message in opening for item in per_message)]
-    fragments.extend(item for per_message in cached[: history.end] for item in per_message)
+    fragments += cached.fragments[: cached.ends[history.end - 1]] if history.end else []
     settled = len(fragments)
     fragments.extend(item for message in (*history.closing, *current) for item in fragment(message))
     return ConversationParts(fragments, settled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, TypeAlias, overload
@@ -119,6 +119,16 @@ class History(Sequence[Message]):
         if index < self.end:
             return self.shared[index]
         return self.closing[index - self.end]
+
+    def has_any(self, name: str, test: Callable[[Message], bool]) -> bool:
+        """Return True if a test holds for one of the messages. What it found in the window is kept under a name."""
+        tested, first = self.fragments.get(name, (0, -1))
+        if first < 0 and tested < self.end:
+            found = (index for index in range(tested, self.end) if test(self.shared[index]))
+            first = next(found, -1)
+            # A new list, assigned at once: other threads may be reading the old one.
+            self.fragments[name] = [self.end, first]
+        return 0 <= first < self.end or any(map(test, (*self.opening, *self.closing)))
 
     @classmethod
     def of(cls, messages: list[Message], tokens: int = 0) -> History:
