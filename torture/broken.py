@@ -373,7 +373,7 @@ def unresumed_requests() -> None:
     """A broker that starts leaves the events that an earlier process accepted."""
 
     async def enter(self: Any) -> Any:
-        self._is_open = True
+        self._tasks.are_open = True
         return self
 
     _replace(import_module(_BROKER), "Broker.__aenter__", enter)

@@ -218,7 +218,10 @@ class Broker:
         """
         pause_s = _POLL_S
         async with asyncio.timeout(timeout_s):
-            row = await self.nx.run(self._queue.find, event, session, principal)
+            if isinstance(event, QueuedEvent) and session is None and principal is None:
+                row = event
+            else:
+                row = await self.nx.run(self._queue.find, event, session, principal)
             while True:
                 with self._waiters.wait(row.key) as settled:
                     result = await self.nx.run(self._queue.result, row)

@@ -168,8 +168,7 @@ class Preparation:
             request = self.prepare(request, moment=False).request
         else:
             request, _ = checked_request(request)
-        with self.store.snapshot():
-            return decide(self.policies.read(), request, partial(owning_names, self.store)).session
+        return decide(self.policies.read(), request, partial(_owning_names_now, self.store)).session
 
     def available(self, request: Request) -> int:
         """Return the available tokens of the context that is assembled for a request."""
@@ -282,3 +281,9 @@ class Preparation:
         remedy = f"use another model, such as {successor}" if successor else "use another model"
         retired = ContextWarning("nexus:model", f"model '{model.name}' was retired on {end} ({remedy})")
         return (*warnings, retired)
+
+
+def _owning_names_now(store: LedgerStore, label: str) -> list[str]:
+    """Return the names of a session's owner as they were at one moment; most requests need none."""
+    with store.snapshot():
+        return owning_names(store, label)

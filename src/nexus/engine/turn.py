@@ -25,7 +25,7 @@ from nexus.ledger.replay import Turn as StoredTurn
 from nexus.ledger.sessions import holder_of
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
-from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry, TurnPosition
+from nexus.types.ledger_entries import Commit, Committed, Entry, MessageRef, NewEntry, TurnPosition
 from nexus.types.message import ATTACHED, Message, Note, Part, Text, ToolCall, ToolResult
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.settings import CallArguments
@@ -525,11 +525,14 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
     if not committed.added:  # another call stored the event meanwhile
         other = turn_with_event(ledger, label, event, principal)
         return Turn(engine, request, other or TurnPosition(committed.thread, committed.head, committed.turn))
-    (entry,) = ledger.store.entries(committed.thread, committed.head - 1, committed.head)
-    refs = tuple(row.ref for row in entry.rows)
-    position = TurnPosition(committed.thread, entry.seq, entry.turn)
-    where = (refs, entry.turn, entry.hash, committed.thread, position, committed.fence)
-    stored = StoredEvent(ctx.event, (entry.seq,), ctx.provenance.starts_turn, *where)
+    head, head_hash = ledger.store.head(committed.thread)
+    if head != committed.head:  # another program wrote since
+        (entry,) = ledger.store.entries(committed.thread, committed.head - 1, committed.head)
+        head_hash = entry.hash
+    position = TurnPosition(committed.thread, committed.head, committed.turn)
+    refs = tuple(MessageRef(committed.head, place) for place in range(len(ctx.event)))
+    where = (refs, committed.turn, head_hash, committed.thread, position, committed.fence)
+    stored = StoredEvent(ctx.event, (committed.head,), ctx.provenance.starts_turn, *where)
     ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
     turn = Turn(engine, request, position, ctx, committed.fence)
     turn.is_new = True

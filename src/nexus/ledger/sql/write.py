@@ -207,7 +207,10 @@ class Writing(SessionWriter):
             raise HeadMoved(session, commit.expected_head, head)
         if commit.follows is not None:
             seq, digest = commit.follows
-            if seq > head or self.reader.hash_on(self.reader.path(thread.id), seq) != digest:
+            stored = thread.head_hash
+            if seq < head:
+                stored = self.reader.hash_on(self.reader.path(thread.id), seq)
+            if seq > head or stored != digest:
                 raise HeadMoved(session, seq, head)
         if commit.expected_checkpoint is not None:
             newest = self.reader.newest_mark(thread.id)
@@ -220,8 +223,11 @@ class Writing(SessionWriter):
     def _check_turn(self, session: str, position: TurnPosition, thread: Thread, *, must_be_open: bool) -> None:
         """Raise TurnSuperseded unless a turn is the newest of the session, and open, or failed: then it is tried again."""
         seq, turn = position.seq, position.turn
-        path = self.reader.path(thread.id)
-        if seq > thread.head_seq or not any(part.thread == position.thread and seq <= part.high for part in path):
+        is_there = position.thread == thread.id
+        if not is_there:
+            path = self.reader.path(thread.id)
+            is_there = any(part.thread == position.thread and seq <= part.high for part in path)
+        if seq > thread.head_seq or not is_there:
             raise TurnSuperseded(session, turn, "the session went back behind it, or was erased")
         if turn != thread.turn:
             raise TurnSuperseded(session, turn, f"turn {thread.turn} has begun since")
