@@ -32,6 +32,7 @@ TITLES: Mapping[str, str] = {
     "prefix": "Prompt cache",
     "forms": "Cost of context formats",
     "next_call": "Next call",
+    "sending": "Sending",
     "ledger": "Ledger",
     "postgres": "PostgreSQL",
     "start": "Start",
