@@ -28,3 +28,9 @@ def test_late_result_is_explained_as_the_text_that_shows_it() -> None:
 
 def _call(call_id: str) -> ToolCall:
     return ToolCall(call_id, "run", '{"x":1}')
+
+
+def test_messages_before_the_conversation_are_in_the_preamble() -> None:
+    with nexus.open(ledger=":memory:", model="gpt-4o", profile="tagged") as nx:
+        nexus.call(nx, "Is it?", lambda _: nexus.AgentResult((assistant("Yes."),)))
+        assert {line.slot for line in nx.explain("main").lines} == {"system", "preamble", "history", "current"}

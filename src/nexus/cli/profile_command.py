@@ -18,6 +18,7 @@ from nexus.cli._sessions import resolve_session
 from nexus.engine import Engine
 from nexus.engine.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.render.console import printable
+from nexus.types.block import slot_name
 from nexus.types.compaction_plan import FULL, FULL_TO
 from nexus.types.counts import count_noun
 
@@ -132,7 +133,7 @@ def _source_rows(report: ProfileReport) -> Iterator[dict[str, Any]]:
         for row in report.rows:
             if row.slot == slot:
                 yield {
-                    "slot": _slot_name(slot),
+                    "slot": slot_name(slot),
                     "source": row.source,
                     "changes": WHEN[row.changes] if row.changes else "not declared",
                     "tokens": row.tokens,
@@ -146,11 +147,6 @@ def _source_rows(report: ProfileReport) -> Iterator[dict[str, Any]]:
                 "tokens": report.history_tokens,
                 "blocks from": "the session's messages",
             }
-
-
-def _slot_name(slot: str) -> str:
-    """Return the name of a slot; manifests store the preamble as `ahead`."""
-    return "preamble" if slot == "ahead" else slot
 
 
 def _report_value(report: ProfileReport) -> dict[str, Any]:
@@ -168,7 +164,7 @@ def _report_value(report: ProfileReport) -> dict[str, Any]:
     )
     return {
         **value,
-        "rows": [{**row, "slot": _slot_name(row["slot"])} for row in value["rows"]],
+        "rows": [{**row, "slot": slot_name(row["slot"])} for row in value["rows"]],
         "summary": profile.summary,
         "shares": shares,
         **{name: getattr(profile, name) for name in names},

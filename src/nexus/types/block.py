@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 Layer: TypeAlias = Literal["Workspace", "Persona", "Session", "Memory", "Event"]
 Slot: TypeAlias = Literal["system", "ahead", "history", "current"]
-"""`ahead` is the preamble: messages between the system slot and the conversation."""
+"""`ahead` is stored for the preamble: messages between the system slot and the conversation."""
 Trust: TypeAlias = Literal["system", "workspace", "user", "tool", "web"]
 
 LAYERS: tuple[Layer, ...] = ("Workspace", "Persona", "Session", "Memory", "Event")
@@ -20,6 +20,11 @@ LAYERS: tuple[Layer, ...] = ("Workspace", "Persona", "Session", "Memory", "Event
 def text_hash(text: str) -> str:
     """Return the SHA-256 of the text's UTF-8 bytes (lone surrogates passed through), as 64 hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def slot_name(slot: str) -> str:
+    """Return the name of a slot for people; stored as `ahead` is the preamble."""
+    return "preamble" if slot == "ahead" else slot
 
 
 class Block(Struct, frozen=True):

@@ -24,7 +24,7 @@ from nexus.context import AssembledContext, TokenLine
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.measure import message_tokens, tools_tokens
-from nexus.types.block import Block
+from nexus.types.block import Block, slot_name
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.types.tool_definition import canonical
@@ -149,9 +149,8 @@ def _prompt_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
 def _prompt_line(line: TokenLine, reason: str, block: Block | None = None, state: State = "included") -> ExplainedLine:
     """Return the line of a block, with the tokens of its line in the token breakdown; of framing without a block."""
     kind, text = ("block", one_line(block.text)) if block else ("framing", "")
-    return ExplainedLine(
-        state, kind, line.slot, line.name, reason, line.tokens, line.tokens, source=line.source, text=text
-    )
+    slot = slot_name(line.slot)
+    return ExplainedLine(state, kind, slot, line.name, reason, line.tokens, line.tokens, source=line.source, text=text)
 
 
 def _current_lines(ctx: AssembledContext, fitted: FitResult, counter: TokenCounter) -> Iterator[ExplainedLine]:
