@@ -41,6 +41,7 @@ CLOSERS = {"openai": "]}", "responses": "]}", "anthropic": "]}]}", "gemini": "]}
 _RECOUNT = Recounter()
 _EXTRAS = re.compile(r" ?\[with [^\]]*\]\Z")
 _UNSHOWN = re.compile(r"([\d,]+) (?:of the user's turns (?:is|are)|more user turns are) not shown")
+_PICTURE = re.compile(r"^\[image\S* .*was shown here before.*\]$", re.MULTILINE)
 _PICTURES = re.compile(r"\n\[\d+ images were shown here; they are in the ledger\]\Z")
 
 
@@ -315,7 +316,7 @@ def _is_told(call: Call, row: StoredMessage) -> bool:
         return True
     if not texts:
         images = any(isinstance(part, Image) and (part.data or part.url) for part in row.message.parts)
-        return not images or ("image",) in shown or any(_PICTURES.search(one) for one in said)
+        return not images or ("image",) in shown or any(_PICTURES.search(one) or _PICTURE.search(one) for one in said)
     words = [text for text in own if text.strip()]
     wholes = [seen("\n".join(own)), seen("\n".join(words)), *([] if words else [seen("\n".join(moments))])]
     told = [_PICTURES.sub("", one) for one in said]
