@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.tool_calls import run_calls, run_first
 from nexus.context import AssembledContext
-from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn, shielded
 from nexus.engine.recovery import RemoteAssembly, next_reply
 from nexus.errors import ContextOverflow, LateReply, LedgerError, LimitReached, ModelCallFailed
 from nexus.models import ModelClient, ModelReply
@@ -215,7 +215,7 @@ class _Run:
 
     async def _fail(self, kind: FailureKind, text: str) -> bool:
         """End the turn, with what arrived and is not stored; return False if it was completed before."""
-        return await asyncio.shield(self.loop.nx.run(self._fail_unless_completed, kind, text))
+        return await shielded(self.loop.nx.run(self._fail_unless_completed, kind, text))
 
     def _fail_unless_completed(self, kind: FailureKind, text: str) -> bool:
         turn = self.turn.turn

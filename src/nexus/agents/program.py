@@ -39,7 +39,7 @@ from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.loop import CANCELED, until_canceled
 from nexus.agents.tool_calls import text_of_result
 from nexus.context import AssembledContext
-from nexus.engine.async_engine import AsyncEngine
+from nexus.engine.async_engine import AsyncEngine, shielded
 from nexus.errors import AgentError, NexusError
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.messages import read_messages
@@ -136,7 +136,7 @@ class _Run:
             async with asyncio.timeout(self._program.limits.seconds):
                 return await self._run()
         except asyncio.CancelledError:
-            await asyncio.shield(self._fail("aborted", "canceled"))
+            await shielded(self._fail("aborted", "canceled"))
             raise
         except Exception as error:  # noqa: BLE001 - a failed turn is a result (document 002)
             failure = failure_of(error)
@@ -182,7 +182,7 @@ class _Run:
         finally:
             for task in self._calls:
                 task.cancel()
-            await asyncio.shield(_end(process))
+            await shielded(_end(process))
             reading_errors.cancel()
 
     async def _read(self, process: asyncio.subprocess.Process) -> AgentResult:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from nexus.engine.async_engine import AsyncTurn
+from nexus.engine.async_engine import AsyncTurn, shielded
 from nexus.errors import BadEvent, IdempotencyConflict
 from nexus.models.tracing import tool_span
 from nexus.types.message import Message, Text, ToolCall, ToolResult
@@ -49,7 +49,7 @@ async def run_calls(calls: Sequence[ToolCall], run: RunCall, turn: AsyncTurn, si
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.shield(storing.end())
+        await shielded(storing.end())
         raise
 
 
@@ -66,7 +66,7 @@ async def _run_call(call: ToolCall, run: RunCall, storage: _ResultStorage, sink:
         status = "failed" if result.is_error else "completed"
         text = text_of_result(result)
         try:
-            await asyncio.shield(stored)  # a cancellation does not stop it
+            await shielded(stored)  # a cancellation does not stop it
         except Exception as error:
             status = "failed"
             text = str(error)

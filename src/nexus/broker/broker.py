@@ -37,7 +37,7 @@ from nexus.broker.queue_modes import (
 from nexus.broker.running import RunningTurn
 from nexus.broker.session_tasks import SessionTasks
 from nexus.broker.watchers import Waiters, Watchers
-from nexus.engine.async_engine import AsyncTurn
+from nexus.engine.async_engine import AsyncTurn, shielded
 from nexus.errors import (
     BadSetting,
     IdempotencyConflict,
@@ -178,7 +178,7 @@ class Broker:
         if not self._tasks.are_open:
             raise NotAccepted("broker is not running (use it in `async with`, and submit before it stops)")
         # A caller that is canceled, such as a turn with a worker, must not leave an event that nothing runs.
-        return await asyncio.shield(self._accept(body, session, turn))
+        return await shielded(self._accept(body, session, turn))
 
     async def _accept(self, body: EventBody, session: str | None, turn: int | None) -> QueuedEvent:
         """Store an event, and have its session's queue run."""
@@ -411,7 +411,7 @@ class Broker:
         event = Event((Text(text),), id=f"{row.row.id}:report", source="agent")
         try:
             body = EventBody(event, self.mode, row.body.reply_options)
-            await asyncio.shield(self._accept(body, row.body.reply_to, None))
+            await shielded(self._accept(body, row.body.reply_to, None))
         except IdempotencyConflict:
             LOG.warning("session %r has another report of event %r", row.body.reply_to, row.row.id)
         except LedgerError:

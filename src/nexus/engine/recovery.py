@@ -22,7 +22,7 @@ from nexus.assembly.inputs import as_event
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn, shielded
 from nexus.engine.turn import CANCELED, Turn, begin_turn, request_of
 from nexus.errors import BadReply, BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
@@ -208,7 +208,7 @@ async def _await_all(
         raise  # by the steps, which have ended
     except BaseException as error:
         # A canceled step goes on in the engine's thread; its end waits there for its turn.
-        await asyncio.shield(nx.run(_stop, steps, error))
+        await shielded(nx.run(_stop, steps, error))
         raise
     return step
 
@@ -221,7 +221,7 @@ async def await_compaction(compact: Compact) -> CompactionOutcome:
     cancel = threading.Event()
     work = asyncio.ensure_future(asyncio.to_thread(compact, cancel))
     try:
-        return await asyncio.shield(work)
+        return await shielded(work)
     finally:
         cancel.set()
         await asyncio.wait([work])

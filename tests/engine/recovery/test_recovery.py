@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +18,10 @@ from nexus.agents import Agent
 from nexus.assembly.record import with_sizes
 from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
 from nexus.compaction import SummaryReply, SummaryRequest
+from nexus.compaction.summarizer import SummaryCanceled
 from nexus.engine import Engine, available_tokens
 from nexus.engine.async_engine import AsyncEngine
-from nexus.engine.recovery import Answer, call, despite_learned_limit, recover
+from nexus.engine.recovery import Answer, await_compaction, call, despite_learned_limit, recover
 from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply, ModelCallFailed
 from nexus.types.message import Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
@@ -397,3 +400,27 @@ def test_retry_budget_ends_with_its_call_and_the_turn_keeps_its_own() -> None:
 
     with session() as nx:
         asyncio.run(main(nx))
+
+
+def test_compaction_that_ends_behind_a_cancellation_is_no_unhandled_error() -> None:
+    """Event loops report such errors, and a chat printed a traceback."""
+
+    async def cancel() -> list[dict[str, Any]]:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+
+        def compact(stop: threading.Event) -> Any:
+            stop.wait()
+            raise SummaryCanceled("the compaction was canceled")
+
+        task = asyncio.ensure_future(await_compaction(compact))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+        await asyncio.sleep(0)
+        return reported
+
+    assert asyncio.run(cancel()) == []
