@@ -49,7 +49,7 @@ def run() -> Outcome:
                     write = ctx.to_responses if wire == "Responses" else ctx.to_openai
                     plain, fast = (_spent_ms(create, write, is_fast=is_fast) for is_fast in (False, True))
                     rows.append((wire, len(ctx.messages), round(plain, 1), round(fast, 1), round(plain / fast, 1)))
-    columns = ("wire", "messages", "converted, ms", "`fast=True`, ms", "times")
+    columns = ("API", "messages", "converted, ms", "`fast=True`, ms", "times")
     data = f"made conversations; medians of {ROUNDS} calls; openai {openai.__version__}"
     return Outcome((Table("Sending through the openai package", COMMAND, data, columns, tuple(rows)),))
 

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.tool_calls import run_calls, run_first
 from nexus.context import AssembledContext
-from nexus.engine.async_engine import AsyncEngine, AsyncTurn, shielded
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.recovery import RemoteAssembly, next_reply
 from nexus.errors import ContextOverflow, LateReply, LedgerError, LimitReached, ModelCallFailed
+from nexus.ledger.lease import shielded
 from nexus.models import ModelClient, ModelReply
 from nexus.providers.errors.failures import FailureKind, failure_of
 from nexus.types.message import Message, Part, ToolCall, with_parts

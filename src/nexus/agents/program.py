@@ -39,8 +39,9 @@ from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.loop import CANCELED, until_canceled
 from nexus.agents.tool_calls import text_of_result
 from nexus.context import AssembledContext
-from nexus.engine.async_engine import AsyncEngine, shielded
+from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import AgentError, NexusError
+from nexus.ledger.lease import shielded
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.messages import read_messages
 from nexus.text.as_received import ReceivedFormat

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from nexus.engine.async_engine import AsyncTurn, shielded
+from nexus.engine.async_engine import AsyncTurn
 from nexus.errors import BadEvent, IdempotencyConflict
+from nexus.ledger.lease import shielded
 from nexus.models.tracing import tool_span
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.stream_events import Sink, ToolState, ToolStatus

@@ -37,7 +37,7 @@ from nexus.broker.queue_modes import (
 from nexus.broker.running import RunningTurn
 from nexus.broker.session_tasks import SessionTasks
 from nexus.broker.watchers import Waiters, Watchers
-from nexus.engine.async_engine import AsyncTurn, shielded
+from nexus.engine.async_engine import AsyncTurn
 from nexus.errors import (
     BadSetting,
     IdempotencyConflict,
@@ -46,7 +46,7 @@ from nexus.errors import (
     NotAccepted,
     TurnSuperseded,
 )
-from nexus.ledger.lease import async_session_lease
+from nexus.ledger.lease import async_session_lease, shielded
 from nexus.ledger.sessions import PENDING, Lease, QueuedEvent
 from nexus.models.tracing import continued_trace, trace_parent
 from nexus.types.message import Image, Message, Text

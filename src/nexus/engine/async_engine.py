@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -28,21 +28,6 @@ T = TypeVar("T")
 
 THREADS = 1
 """Threads of an engine. Assembly is bound by the interpreter's lock: more threads only make the event loop wait."""
-
-
-def shielded(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> asyncio.Future[T]:
-    """Return `asyncio.shield` of work whose error, if the caller was canceled before, is nobody's.
-
-    `asyncio.shield` leaves such an error to the event loop, which reports it as unhandled.
-    """
-    task = asyncio.ensure_future(work)
-    task.add_done_callback(_take_note)
-    return asyncio.shield(task)
-
-
-def _take_note(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 class AsyncEngine:

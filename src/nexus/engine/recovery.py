@@ -22,10 +22,10 @@ from nexus.assembly.inputs import as_event
 from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.engine.async_engine import AsyncEngine, AsyncTurn, shielded
+from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.turn import CANCELED, Turn, begin_turn, request_of
 from nexus.errors import BadReply, BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
-from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease
+from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease, shielded
 from nexus.ledger.replay import ABORTED
 from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
 from nexus.providers.errors.failures import failure_of

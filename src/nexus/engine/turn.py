@@ -317,11 +317,11 @@ class Turn:
         results = {
             name: message if message.at_ms else replace(message, at_ms=at_ms) for name, message in results.items()
         }
-        known = self._waiting
+        kept = self._waiting
         self._waiting = None  # unless all goes well: another writer may have been there
-        if known is None or known.answered.keys() & results.keys():
-            known = None
-        waiting = known or _read_waiting(self.engine.ledger, self.session)
+        if kept is not None and kept.answered.keys() & results.keys():
+            kept = None
+        waiting = kept or _read_waiting(self.engine.ledger, self.session)
         new = {name: message for name, message in results.items() if waiting.answered.get(name) != message.parts}
         if not new:
             thread = self.engine.ledger.thread(self.session)
@@ -333,7 +333,7 @@ class Turn:
         try:
             committed = self._commit(*entries)
         except IdempotencyConflict:  # another writer stored a result of one of these calls
-            if known is None:
+            if kept is None:
                 raise
             return self._store_results(results)
         waiting.answered.update((name, message.parts) for name, message in new.items())

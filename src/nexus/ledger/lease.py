@@ -21,11 +21,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from nexus.errors import NexusError, SessionBusy
 from nexus.ledger.sessions import Lease
 from nexus.ledger.store import LedgerStore
+
+T = TypeVar("T")
 
 LEASE_MS = 30_000
 RENEW_S = 10.0
@@ -106,9 +108,24 @@ async def async_session_lease(
             with _renewal.of(store, session, holder):
                 yield lease
         finally:
-            await asyncio.shield(run(store.release_lease, session, holder))
+            await shielded(run(store.release_lease, session, holder))
     finally:
         lock.lock.release()
+
+
+def shielded(work: Awaitable[T]) -> asyncio.Future[T]:
+    """Return `asyncio.shield` of work, without a report of its error if the caller was canceled before.
+
+    The event loop reports such an error as unhandled otherwise.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(_take_note)
+    return asyncio.shield(task)
+
+
+def _take_note(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _lock_of(store: LedgerStore, session: str) -> _SessionLock:

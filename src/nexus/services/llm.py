@@ -23,6 +23,7 @@ from nexus.bus.message import now_ms
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadBusMessage, BusDeadlineExceeded, ModelCallFailed
+from nexus.ledger.lease import shielded
 from nexus.models import ModelClient, ModelReply
 from nexus.render.context_json import from_json
 from nexus.services.context.stored_calls import assemble_call
@@ -139,7 +140,7 @@ class LLMService:
             task = self._calls[call_id] = asyncio.ensure_future(self._call(message, request, call_id))
             task.add_done_callback(lambda ended_task: self._forget(call_id, ended_task))
         try:
-            return await asyncio.shield(task)
+            return await shielded(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise  # this process stops

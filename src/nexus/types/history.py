@@ -121,11 +121,11 @@ class History(Sequence[Message]):
         return self.closing[index - self.end]
 
     def has_any(self, name: str, test: Callable[[Message], bool]) -> bool:
-        """Return True if a test holds for one of the messages. What it found in the window is kept under a name."""
+        """Return True if a test holds for one of the messages. The answer for the window is kept under a name."""
         tested, first = self.fragments.get(name, (0, -1))
         if first < 0 and tested < self.end:
-            found = (index for index in range(tested, self.end) if test(self.shared[index]))
-            first = next(found, -1)
+            indexes = (index for index in range(tested, self.end) if test(self.shared[index]))
+            first = next(indexes, -1)
             # A new list, assigned at once: other threads may be reading the old one.
             self.fragments[name] = [self.end, first]
         return 0 <= first < self.end or any(map(test, (*self.opening, *self.closing)))

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -424,3 +425,9 @@ def test_compaction_that_ends_behind_a_cancellation_is_no_unhandled_error() -> N
         return reported
 
     assert asyncio.run(cancel()) == []
+
+
+def test_all_work_is_shielded_this_way() -> None:
+    source = Path(nexus.__file__).parent
+    used = [path.name for path in source.rglob("*.py") if "asyncio.shield(" in path.read_text("utf-8")]
+    assert used == ["lease.py"]

@@ -189,8 +189,8 @@ class ListCache:
 
 def _answers_earlier_calls(messages: Sequence[Message]) -> bool:
     """Return True if a result among messages is not one of their own calls."""
-    own = {call.id for message in messages for call in message.calls()}
-    return any(result.call_id not in own for message in messages for result in message.results())
+    call_ids = {call.id for message in messages for call in message.calls()}
+    return any(result.call_id not in call_ids for message in messages for result in message.results())
 
 
 def _read_anew(new: ReadList, items: Sequence[Any]) -> ReadList:
