@@ -132,3 +132,20 @@ def test_tenant_selects_the_sessions_of_a_tenant(tmp_path: Path) -> None:
     assert "the words of acme" in run("history", "lib", *acme, folder=tmp_path).out
     assert run("history", "librarian", *acme, folder=tmp_path).code == 2
     assert run("usage", *acme, folder=tmp_path).code == 0
+
+
+def test_the_newest_100_are_listed_and_a_limit_lists_others(empty: Path) -> None:
+    with nexus.open(empty) as nx:
+        for number in range(101):
+            append(nx.ledger.store, f"s{number:03}", user("one"))
+    usual = run("sessions", folder=empty)
+    assert len(usual.out.splitlines()) == 1 + 100
+    assert usual.err == "There are older sessions: --limit 0 lists all.\n"
+    two = run("sessions", "-n", "2", folder=empty)
+    assert len(two.out.splitlines()) == 1 + 2
+    for line in (("--limit", "0"), ("-n", "101")):
+        ran = run("sessions", *line, folder=empty)
+        assert (len(ran.out.splitlines()), ran.err) == (1 + 101, "")
+    assert len(run("sessions", "--json", folder=empty).json) == 101
+    assert len(run("sessions", "--json", "-n", "3", folder=empty).json) == 3
+    assert run("sessions", "-n", "-1", folder=empty).code == 2

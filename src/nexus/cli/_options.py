@@ -278,7 +278,7 @@ class _SessionName(_ParamType):
             line = line.parent
         try:
             with redirect_stderr(io.StringIO()), CommandOptions(**places).open(needs_config=False) as nx:
-                sessions = nx.sessions()
+                sessions = nx.ledger.store.sessions(prefix=incomplete)
         except (NexusError, OSError):
             return []
         names = {session.label: session.title for session in sessions if session.label.isprintable()}

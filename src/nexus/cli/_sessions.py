@@ -103,7 +103,7 @@ def similar_session(nx: Engine, name: str) -> str:
 def _newest(nx: Engine, name: str) -> str:
     """Return the session with the newest last entry if the name is `last`; empty for another name."""
     if name == LAST:
-        return next((session.label for session in nx.ledger.sessions.list()), "")
+        return next((session.label for session in nx.ledger.sessions.list(limit=1)), "")
     return ""
 
 
@@ -113,9 +113,9 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
     Deleted sessions count only if no other session begins so. The branches and sub-agents of a session, `NAME~1` and
     `NAME+ID`, do not make its name ambiguous.
     """
-    sessions = [
-        session for session in nx.ledger.sessions.list(every=True) if prefix and session.label.startswith(prefix)
-    ]
+    if not prefix:
+        return ""
+    sessions = nx.ledger.store.sessions(every=True, prefix=prefix)
     present = [session for session in sessions if session.status != "deleted"]
     labels = [session.label for session in present or sessions]
     roots = [label for label in labels if not any(label.startswith((f"{root}~", f"{root}+")) for root in labels)]

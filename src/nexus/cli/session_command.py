@@ -21,10 +21,10 @@ from nexus.cli._usage import project_of, reported_usage
 from nexus.cli._worker_tree import worker_tree
 from nexus.cli.sessions_command import NUMBERS, is_turn_of_file
 from nexus.engine import Engine
-from nexus.errors import BadReference, LedgerError
+from nexus.errors import BadReference, LedgerError, NoSuchSession
 from nexus.ledger import operations, replay
 from nexus.ledger.replay import Turn
-from nexus.ledger.sessions import SessionInfo, SessionMetadata, SessionStatus, Thread
+from nexus.ledger.sessions import SessionMetadata, SessionStatus, Thread
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Entry
 
@@ -123,8 +123,9 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
     """Return the facts, counts and relations of a session, read in one snapshot. Raises NoSuchSession."""
     with nx.ledger.snapshot():
         label = resolve_session(nx, name)
-        listed = nx.sessions(include_inactive=True)
-        info = next(session for session in listed if session.label == label)
+        info = nx.ledger.store.session_info(label)
+        if info is None:
+            raise NoSuchSession(f"session {label!r} is gone (nexus sessions lists those that there are)")
         thread = nx.ledger.thread_info(label)
         facts = nx.ledger.sessions.metadata(label)
         live = nx.ledger.live(label)
@@ -144,15 +145,16 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
             "undone": sorted(live.undone),
             "pins": msgspec.to_builtins(live.pins),
             "aliases": [alias.name for alias in nx.ledger.sessions.aliases() if nx.ledger.resolve(alias.name) == label],
-            "forked_from": _fork_source(nx, thread, listed),
+            "forked_from": _fork_source(nx, thread),
             "spawned": [session.label for session in nx.ledger.sessions.spawned(label)],
         }
 
 
-def _fork_source(nx: Engine, thread: Thread, listed: list[SessionInfo]) -> dict[str, Any] | None:
+def _fork_source(nx: Engine, thread: Thread) -> dict[str, Any] | None:
     """Return the thread that this one continues, with the sessions that point to it, or did if none does now."""
     if thread.parent is None:
         return None
+    listed = nx.sessions(include_inactive=True)
     current = [session.label for session in listed if session.thread == thread.parent]
     former = [
         session.label
@@ -462,9 +464,10 @@ def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
     """Ask for confirmation on a terminal. Raises UsageError without one, Abort for no."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("permanent deletion not confirmed: no terminal (add --yes)")
-    infos = {session.label: session for session in nx.sessions(include_inactive=True)}
     for label in labels:
-        info = infos[label]
+        info = nx.ledger.store.session_info(label)
+        if info is None:
+            continue
         counts = f"{count_noun(info.turns, 'turn')}, {count_noun(info.messages, 'message')}"
         click.echo(f"{quoted(label)}: {counts}", err=True)
     click.confirm("Erase all of this for good? It cannot be undone", abort=True, err=True)

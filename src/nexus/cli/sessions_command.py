@@ -23,6 +23,7 @@ from nexus.render.console import printable
 
 WIDE_COLUMNS = 180
 TITLE_CHARS = 50
+USUAL_ROWS = 100
 ID_CHARS = 8
 """Characters of an id that identify a session of a few thousand."""
 
@@ -72,7 +73,14 @@ NARROW_LISTING = Listing(
 @nexus_command("sessions")
 @TENANT_OPTION
 @click.option("--all", "every", is_flag=True, help="Also list archived and deleted sessions.")
-def command(options: CommandOptions, every: bool) -> None:
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"The newest N sessions; 0: all. Default: {USUAL_ROWS} rows, as JSON all.",
+    metavar="N",
+)
+def command(options: CommandOptions, every: bool, limit: int | None) -> None:
     """List the sessions, newest first.
 
     USD is the reported usage at list prices; imported sessions have their project. Spawned sessions have a parent.
@@ -80,17 +88,22 @@ def command(options: CommandOptions, every: bool) -> None:
 
     Example: nexus sessions --all
     """
+    if limit is None and not options.as_json:
+        limit = USUAL_ROWS
     with options.open(reads_stored=True, needs_config=False) as nx:
-        listed = nx.sessions(include_inactive=every)
+        listed = nx.sessions(include_inactive=every, limit=limit + 1 if limit else None)
         place = nx.ledger.location
         if place == NO_LEDGER:
             state = "No ledger here yet"
         else:
             state = f"No sessions in {printable(place)} yet"
-        values = [_listed(nx, session) for session in listed]
+        shown = listed[: limit or None]
+        values = [_listed(nx, session) for session in shown]
     is_narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE_COLUMNS
     listing = NARROW_LISTING if is_narrow else LISTING
     listing.print(values, options, empty=f"{state} (add sessions: nexus import FILE or nexus record).")
+    if len(listed) > len(shown):
+        click.echo("There are older sessions: --limit 0 lists all.", err=True)
 
 
 def _listed(nx: Engine, session: SessionInfo) -> dict[str, Any]:

@@ -475,9 +475,14 @@ class Engine:
         """Return every entry of the session, oldest first, checked against the hash chain. Raises NoSuchSession."""
         return self.ledger.entries(session)
 
-    def sessions(self, *, include_inactive: bool = False) -> list[SessionInfo]:
-        """Return the active sessions, newest first; `include_inactive` adds archived and deleted ones."""
-        return self.ledger.store.sessions(every=include_inactive)
+    def sessions(
+        self, *, include_inactive: bool = False, limit: int | None = None, offset: int = 0
+    ) -> list[SessionInfo]:
+        """Return the active sessions, newest first; `include_inactive` adds archived and deleted ones.
+
+        A page of them takes far less than all: `limit` sessions, after the first `offset`.
+        """
+        return self.ledger.store.sessions(every=include_inactive, limit=limit, offset=offset)
 
     def replay(self, session: str, turn: int, *, call: int | None = None, unverified: bool = False) -> AssembledContext:
         """Return the context of a recorded call, made from the ledger alone. Nothing is written.

@@ -147,8 +147,7 @@ def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -
 def _agents_of(nx: Engine, transcript: Transcript) -> list[str]:
     """Return the sessions of sub-agents that were imported from files of their own before this transcript."""
     prefix = f"{transcript.source_id}+"
-    orphans = (other.label for other in nx.ledger.store.sessions(every=True) if not other.parent_session)
-    return [label for label in orphans if label.startswith(prefix)]
+    return [other.label for other in nx.ledger.store.sessions(every=True, prefix=prefix) if not other.parent_session]
 
 
 def _link(nx: Engine, child: str, parent: str, call_id: str = "", *, dry_run: bool) -> None:
@@ -486,8 +485,8 @@ def _is_continued(nx: Engine, transcript: Transcript, label: str) -> bool:
         return False
     if transcript.after in nx.ledger.store.known_keys(label):
         return True
-    last_ms = next((other.last_ms for other in nx.ledger.store.sessions(every=True) if other.label == label), 0)
-    return transcript.steps[0].at_ms > last_ms > 0
+    info = nx.ledger.store.session_info(label)
+    return info is not None and transcript.steps[0].at_ms > info.last_ms > 0
 
 
 def _fork_name(nx: Engine, keys: list[str], name: str, number: int) -> str:

@@ -90,9 +90,12 @@ class SessionDirectory:
             raise BadReference(f"session {session!r} exists (fork it, or choose another name)")
         return self._store.commit(session, Commit(), facts or SessionMetadata()).thread
 
-    def list(self, *, every: bool = False) -> _List[SessionInfo]:
-        """Return the active sessions, newest first; `every` adds archived and deleted ones."""
-        return self._store.sessions(every=every)
+    def list(self, *, every: bool = False, limit: int | None = None, offset: int = 0) -> _List[SessionInfo]:
+        """Return the active sessions, newest first; `every` adds archived and deleted ones.
+
+        With a `limit`, at most that many, after the first `offset`.
+        """
+        return self._store.sessions(every=every, limit=limit, offset=offset)
 
     def metadata(self, session: str) -> SessionMetadata:
         """Return a session's metadata. Raises NoSuchSession."""

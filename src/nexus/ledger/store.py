@@ -55,11 +55,18 @@ class SessionStore(Protocol):
         """
         ...
 
-    def sessions(self, *, every: bool = False, prefix: str = "") -> list[SessionInfo]:
+    def sessions(
+        self, *, every: bool = False, prefix: str = "", limit: int | None = None, offset: int = 0
+    ) -> list[SessionInfo]:
         """Return the active sessions, newest first; `every` adds archived and deleted ones.
 
-        `prefix` is the beginning of their labels.
+        `prefix` is the beginning of their labels. With a `limit`, at most that many are read, after the first `offset`;
+        of the others nothing is read or checked.
         """
+        ...
+
+    def session_info(self, label: str) -> SessionInfo | None:
+        """Return the line of `sessions` of exactly this label, whatever its status; None for a name without a session."""
         ...
 
     def labels_of(self, thread: int) -> list[str]:

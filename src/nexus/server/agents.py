@@ -7,7 +7,6 @@ ledger. Its conversation is the session of its id.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +17,7 @@ from msgspec.structs import replace
 from nexus.engine import Engine, session_label
 from nexus.errors import AgentError, BadReference, BadSetting, NotAllowed, NotFound
 from nexus.ledger.documents import AGENT, change_document
-from nexus.ledger.sessions import SessionInfo, SessionMetadata
+from nexus.ledger.sessions import SessionMetadata
 from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
 from nexus.types.decoding import decodable
 from nexus.types.request import checked_settings
@@ -115,16 +114,14 @@ class StoredAgents:
     def list(self) -> tuple[AgentInfo, ...]:
         """Return all agents, oldest first."""
         with self._nx.ledger.snapshot():
-            sessions = {info.label: info for info in self._nx.sessions(include_inactive=True)}
             stored = [decode_agent(document.body) for document in self._nx.ledger.store.documents(AGENT)]
-            agents = [self._info(agent, sessions) for agent in stored if not agent.is_destroyed]
+            agents = [self._info(agent) for agent in stored if not agent.is_destroyed]
         return tuple(sorted(agents, key=lambda agent: (agent.created_at, agent.agent_id)))
 
-    def _info(self, agent: StoredAgent, sessions: Mapping[str, SessionInfo]) -> AgentInfo:
-        label = agent.agent_id
-        if label not in sessions:
-            label = self._nx.ledger.resolve(label) or label  # of a session that was renamed
-        messages = sessions[label].messages if label in sessions else 0
+    def _info(self, agent: StoredAgent) -> AgentInfo:
+        label = self._nx.ledger.resolve(agent.agent_id) or agent.agent_id  # it may have been renamed
+        session = self._nx.ledger.store.session_info(label)
+        messages = session.messages if session is not None else 0
         at = datetime.fromtimestamp(agent.created_ms / 1000, UTC).isoformat(timespec="milliseconds")
         parent = agent.settings.parent_agent_id
         model = agent.settings.model or self._nx.model

@@ -66,8 +66,8 @@ class MovedLists:
         remembered = self._sessions.get(scope.root)
         if remembered is not None:
             return remembered
-        newest_first = self._store.sessions(prefix=f"{scope.label}~")
-        return tuple(info.label for info in newest_first[:CANDIDATES])
+        newest_first = self._store.sessions(prefix=f"{scope.label}~", limit=CANDIDATES)
+        return tuple(info.label for info in newest_first)
 
     def _shares(self, thread: int, place: Place) -> bool:
         """Return True if the path of a thread has the messages that the list shares with the ledger."""

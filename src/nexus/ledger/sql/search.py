@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TypeAlias
 
 from nexus.ledger.search_text import all_text, parse_query
-from nexus.ledger.sessions import Query, SearchHit, Segment, SessionInfo
+from nexus.ledger.sessions import Query, RefUpdate, SearchHit, Segment, SessionInfo
+from nexus.ledger.sql.connection import Value
 from nexus.ledger.sql.read import Reader
 from nexus.ledger.sql.read_threads import END
 from nexus.ledger.text_encoding import decode_text, encode_text
+
+_FIRST_SURROGATE = 0xD800
+_LAST_SURROGATE = 0xDFFF
 
 _LOST_SESSIONS = """
 SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT name FROM alias WHERE tenant=?1) known
 WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
 """
+
+_Place: TypeAlias = tuple[int, int]
+"""Thread and seq of an entry."""
+
+_SESSIONS = """
+SELECT s.label FROM session s LEFT JOIN thread t ON t.tenant=s.tenant AND t.id=s.thread
+WHERE s.tenant=? AND s.status<>'alias' AND s.label>=?"""
+
+# A fork that did not go on has the time of its last shared entry, which is in the nearest thread before it that has one.
+_NEWEST_FIRST = """
+CASE WHEN t.head_seq>t.fork_seq OR t.parent IS NULL THEN t.last_ms ELSE coalesce((
+    WITH RECURSIVE earlier(thread, steps) AS (
+        SELECT t.parent, 1
+        UNION ALL SELECT p.parent, steps+1 FROM earlier JOIN thread p ON p.tenant=t.tenant AND p.id=earlier.thread
+    )
+    SELECT e.at_ms FROM earlier JOIN entry e ON e.tenant=t.tenant AND e.thread=earlier.thread AND e.seq=t.fork_seq
+    ORDER BY steps LIMIT 1
+), 0) END DESC, s.label"""
 
 
 def search(reader: Reader, query: Query) -> list[SearchHit]:
@@ -29,21 +55,33 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
     hits: list[SearchHit] = []
     passed = 0
     messages = reader.db.find_messages(reader.tenant, wanted, by_relevance=query.order == "relevance")
-    for thread, seq, order_in, role in messages:
-        reader.whole_numbers(thread, seq, order_in)
-        low, high = (0, END) if ranges is None else ranges.get(thread, (0, 0))
-        if (query.roles and role not in query.roles) or not low < seq <= high:
-            continue
-        labels = _sessions_with(reader, thread, seq)
-        visible_labels = tuple(label for label, status in labels if query.every or status != "deleted")
-        if labels and not visible_labels:
-            continue
-        passed += 1
-        if passed > query.offset:
-            hits.append(_hit(reader, thread, seq, order_in, visible_labels))
-        if len(hits) == query.limit:
-            break
+    inside = (place for place in messages if _is_inside(reader, place, query, ranges))
+    while places := list(islice(inside, query.offset + query.limit)):
+        sessions_with = _sessions_with(reader, {place[:2] for place in places})
+        for thread, seq, order_in, _ in places:
+            labels = sessions_with[thread, seq]
+            visible_labels = tuple(label for label, status in labels if query.every or status != "deleted")
+            if labels and not visible_labels:
+                continue
+            passed += 1
+            if passed > query.offset:
+                hits.append(_hit(reader, thread, seq, order_in, visible_labels))
+            if len(hits) == query.limit:
+                messages.close()
+                return hits
     return hits
+
+
+def _is_inside(
+    reader: Reader, place: tuple[int, int, int, str], query: Query, ranges: dict[int, tuple[int, int]] | None
+) -> bool:
+    """Return True if a found message has one of the wanted roles and is on the wanted path."""
+    thread, seq, order_in, role = place
+    reader.whole_numbers(thread, seq, order_in)
+    low, high = 0, END
+    if ranges is not None:
+        low, high = ranges.get(thread, (0, 0))
+    return low < seq <= high and (not query.roles or role in query.roles)
 
 
 def _hit(reader: Reader, thread: int, seq: int, order_in: int, labels: tuple[str, ...]) -> SearchHit:
@@ -60,20 +98,42 @@ def _hit(reader: Reader, thread: int, seq: int, order_in: int, labels: tuple[str
     return SearchHit(thread, row.ref, entry.turn, row.message.role, at_ms, all_text(row.message.parts), labels)
 
 
-def _sessions_with(reader: Reader, thread: int, seq: int) -> list[tuple[str, str]]:
-    """Return the sessions whose path contains an entry, directly or through a fork, with their status."""
-    sessions: list[tuple[str, str]] = []
+def _sessions_with(reader: Reader, places: Iterable[_Place]) -> dict[_Place, list[tuple[str, str]]]:
+    """Return the sessions whose path contains each place, directly or through a fork, with their status.
+
+    Both tables are read once for all places: databases search them by tenant, which may have very many sessions.
+    """
+    integers = reader.db.dialect.integers.format("?2")
+    forks_sql = f"SELECT parent, id, fork_seq FROM thread WHERE tenant=?1 AND erased=0 AND parent IN ({integers})"  # noqa: S608
+    labels_sql = f"SELECT thread, label, status FROM session WHERE tenant=?1 AND thread IN ({integers})"  # noqa: S608
+    forks = dict[int, list[tuple[int, int]]]()
+    threads = {thread for thread, _ in places}
+    parents = threads
+    while parents:
+        rows = reader.db.rows(forks_sql, (reader.tenant, json.dumps(sorted(parents))))
+        for parent, fork, fork_seq in rows:
+            reader.whole_numbers(parent, fork, fork_seq)
+            forks.setdefault(parent, []).append((fork, fork_seq))
+        parents = {fork for _, fork, _ in rows} - threads
+        threads = threads | parents
+    sessions = dict[int, list[tuple[str, str]]]()
+    for thread, label, status in reader.db.rows(labels_sql, (reader.tenant, json.dumps(sorted(threads)))):
+        sessions.setdefault(thread, []).append((decode_text(label), status))
+    return {place: _sessions_of(place, forks, sessions) for place in places}
+
+
+def _sessions_of(
+    place: _Place, forks: Mapping[int, list[tuple[int, int]]], sessions: Mapping[int, list[tuple[str, str]]]
+) -> list[tuple[str, str]]:
+    thread, seq = place
+    found: list[tuple[str, str]] = []
     waiting = [thread]
     while waiting:
         at = waiting.pop()
-        sql = "SELECT label, status FROM session WHERE tenant=? AND thread=?"
-        sessions += [(decode_text(label), status) for label, status in reader.db.rows(sql, (reader.tenant, at))]
-        # A fork of a fork has no more of this thread than the fork has.
-        sql = "SELECT id FROM thread WHERE tenant=? AND parent=? AND fork_seq>=? AND erased=0"
-        forks = [fork for (fork,) in reader.db.rows(sql, (reader.tenant, at, seq))]
-        reader.whole_numbers(*forks)
-        waiting += forks
-    return sorted(sessions)
+        found += sessions.get(at, ())
+        # A fork of a fork has no more of this thread than the fork has. It is younger, unless its row is damaged.
+        waiting += [fork for fork, fork_seq in forks.get(at, ()) if fork_seq >= seq and fork > at]
+    return sorted(found)
 
 
 def labels_of(reader: Reader, thread: int) -> list[str]:
@@ -84,49 +144,90 @@ def labels_of(reader: Reader, thread: int) -> list[str]:
     return [update.label for update in sorted(updates, key=lambda update: -update.at_ms) if update.thread == thread]
 
 
-def sessions(reader: Reader, *, every: bool = False, prefix: str = "") -> list[SessionInfo]:
-    """Return the sessions, newest first, with counts of their whole paths."""
+def sessions(
+    reader: Reader, *, every: bool = False, prefix: str = "", limit: int | None = None, offset: int = 0
+) -> list[SessionInfo]:
+    """Return the sessions, newest first, with counts of their whole paths; see `LedgerStore.sessions`."""
+    stem = encode_text(prefix)
+    values: tuple[Value, ...] = (reader.tenant, stem)
+    conditions = ""
+    if (end := _after(stem)) is not None:
+        conditions = " AND s.label<?"
+        values = (*values, end)
+    page = ""
+    if limit is None:
+        # The whole list is checked whole: each pointer's status too, which its newest move must have.
+        _check_pointers(reader)
+    else:
+        conditions += " AND s.thread IS NOT NULL"
+        if not every:
+            conditions += " AND s.status='active'"
+        page = " LIMIT ? OFFSET ?"
+        values = (*values, limit, offset)
+    sql = f"{_SESSIONS}{conditions} ORDER BY {_NEWEST_FIRST}{page}"
+    totals = _Totals(reader)
+    infos: list[SessionInfo] = []
+    for (label,) in reader.db.rows(sql, values):
+        update = reader.session(decode_text(label))
+        if update is not None and update.thread is not None and (every or update.facts.status == "active"):
+            infos.append(_session_info(reader, totals, update, update.thread))
+    return infos if limit is not None else infos[offset:]
+
+
+def _after(stem: str) -> str | None:
+    """Return the least text after all texts that begin with the stem; None if there is none."""
+    rest = stem.rstrip(chr(sys.maxunicode))
+    if not rest:
+        return None
+    code = ord(rest[-1]) + 1
+    if code == _FIRST_SURROGATE:  # a database takes no surrogates
+        code = _LAST_SURROGATE + 1
+    return rest[:-1] + chr(code)
+
+
+def session_info(reader: Reader, label: str) -> SessionInfo | None:
+    """Return a session with counts of its whole path; see `LedgerStore.session_info`."""
+    update = reader.session(label)
+    if update is None or update.thread is None:
+        return None
+    return _session_info(reader, _Totals(reader), update, update.thread)
+
+
+def _check_pointers(reader: Reader) -> None:
+    """Raise LedgerDamaged if a session has moves and no pointer."""
     lost_label = reader.db.value(_LOST_SESSIONS, (reader.tenant,))
     if lost_label is not None:
         reader.damaged(f"the pointer of session {decode_text(str(lost_label))!r} is lost")
-    infos: list[SessionInfo] = []
-    totals = _Totals(reader)
-    sql = "SELECT label FROM session WHERE tenant=? AND status<>'alias' AND label>=? AND substr(label,1,CAST(? AS INTEGER))=?"
-    stem = encode_text(prefix)
-    for (label,) in reader.db.rows(sql, (reader.tenant, stem, len(stem), stem)):
-        update = reader.session(decode_text(label))
-        if update is None or update.thread is None or not (every or update.facts.status == "active"):
-            continue
-        row = reader.thread(update.thread)
-        messages = row.messages
-        tokens = row.tokens
-        first_ms = row.first_ms
-        last_ms = row.last_ms
-        # A thread's row has the totals of its own entries; those that a fork shares are added part by part.
-        for part in reader.path(update.thread)[:-1]:
-            if part.low < part.high:
-                more_messages, more_tokens, times = totals.of(part)
-                messages = messages + more_messages
-                tokens = tokens + more_tokens
-                first_ms = min(filter(None, (first_ms, min(times, default=0))), default=0)
-                last_ms = max(last_ms, max(times, default=0))
-        infos.append(
-            SessionInfo(
-                update.label,
-                update.thread,
-                update.facts.title,
-                row.turn,
-                messages,
-                tokens,
-                first_ms,
-                last_ms,
-                row.open_turn,
-                update.facts.status,
-                update.facts.persona,
-                update.facts.parent_session,
-            )
-        )
-    return sorted(infos, key=lambda info: (-info.last_ms, info.label))
+
+
+def _session_info(reader: Reader, totals: _Totals, update: RefUpdate, thread: int) -> SessionInfo:
+    row = reader.thread(thread)
+    messages = row.messages
+    tokens = row.tokens
+    first_ms = row.first_ms
+    last_ms = row.last_ms
+    # A thread's row has the totals of its own entries; those that a fork shares are added part by part.
+    for part in reader.path(thread)[:-1]:
+        if part.low < part.high:
+            more_messages, more_tokens, times = totals.of(part)
+            messages = messages + more_messages
+            tokens = tokens + more_tokens
+            first_ms = min(filter(None, (first_ms, min(times, default=0))), default=0)
+            last_ms = max(last_ms, max(times, default=0))
+    return SessionInfo(
+        update.label,
+        thread,
+        update.facts.title,
+        row.turn,
+        messages,
+        tokens,
+        first_ms,
+        last_ms,
+        row.open_turn,
+        update.facts.status,
+        update.facts.persona,
+        update.facts.parent_session,
+    )
 
 
 _Sums: TypeAlias = tuple[list[int], list[int], list[int], list[int]]

@@ -137,6 +137,7 @@ class SqlLedger(ABC):
     thread_of = _read(Reader.thread_of)
     session = _read(Reader.session)
     sessions = _read(sql_search.sessions)
+    session_info = _read(sql_search.session_info)
     labels_of = _read(sql_search.labels_of)
     ref_updates = _read(Reader.ref_updates)
     aliases = _read(Reader.aliases)

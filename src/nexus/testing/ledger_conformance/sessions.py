@@ -136,6 +136,38 @@ def check_listed(case: Case) -> None:
     equal([info.label for info in store.sessions()], ["newest", "main", "branch", "early"], "the order")
     early = infos["early"]
     equal((early.messages, early.turns, early.open_turn), (1, 1, True), "the counts of a fork that did not go on")
+    equal(store.session_info("main"), main, "the line of one session")
+    equal(store.session_info("unknown"), None, "the line of a name without a session")
+
+
+def check_listed_in_pages(case: Case) -> None:
+    """Pages of the list, one after the other, are the list; each session's own line is the one in it."""
+    store = case.store
+    put(store, "main", entry("one", at_ms=10), entry("two", at_ms=20), entry("three", at_ms=30))
+    store.fork("middle", "main", 2)
+    store.fork("early", "middle", 1)  # its entry is not in the thread that it was forked from
+    case.clock.now_ms = 25
+    store.fork("late", "main", 3)
+    append(store, "late", "four")
+    for at_ms, label in ((15, "b"), (15, "a"), (40, "archived"), (50, "deleted")):
+        case.clock.now_ms = at_ms
+        append(store, label, "x")
+    archived = store.thread_of("archived")
+    deleted = store.thread_of("deleted")
+    store.update_refs([NewRefUpdate("archived", archived, "archived", SessionMetadata(status="archived"))])
+    store.update_refs([NewRefUpdate("deleted", deleted, "deleted", SessionMetadata(status="deleted"))])
+    append(store, "gone", "x")
+    store.update_refs([NewRefUpdate("gone", None, "retired")])
+    for every in (False, True):
+        whole = store.sessions(every=every)
+        equal([store.session_info(info.label) for info in whole], whole, "the lines of the sessions")
+        for size in (1, 2, 3, 100):
+            starts = range(0, len(whole) + size, size)
+            pages = [store.sessions(every=every, limit=size, offset=start) for start in starts]
+            equal([info for page in pages for info in page], whole, f"pages of {size}")
+        equal(store.sessions(every=every, offset=2), whole[2:], "the list after the first two")
+        equal(store.sessions(every=every, limit=0), [], "a page of no sessions")
+    equal([info.label for info in store.sessions()], ["main", "late", "middle", "a", "b", "early"], "the order")
 
 
 def check_retired(case: Case) -> None:
