@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -60,8 +61,10 @@ def run(rounds: int, seed: int, folder: Path, progress: Progress) -> Figures:
 
 
 def prepare() -> None:
-    """Load what processes with a broker need, before they are forked."""
+    """Load what processes with a broker need, before they are forked: each would take half a second for it."""
     get_counter().count(resolve("gpt-4o").name)
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        nx.record(nx.assemble("Hello"), nexus.AgentResult((nexus.assistant("Hello."),)))
 
 
 def kill_often(path: Path, queue: Queue, most: int, processes: int, dice: random.Random, counts: Counter[str]) -> int:
@@ -118,9 +121,15 @@ def check_contexts(path: Path) -> None:
                 require(not problems, f"the next context of {info.label} is invalid for {form}: {problems}")
 
 
+@cache
 def load_judges() -> tuple[Any, Any]:
-    """Return what makes the bodies of a context, and the judge of each form."""
-    return import_module("laws.call").bodies, import_module("support.validity").CHECKS
+    """Return what makes the bodies of a context, and the judge of each form, which has judged one."""
+    bodies = import_module("laws.call").bodies
+    judges = import_module("support.validity").CHECKS
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
+        for form, body in bodies(nx.assemble("Hello")).items():
+            judges[form](body)
+    return bodies, judges
 
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # for the judges of request bodies
