@@ -122,6 +122,7 @@ def test_completion_offers_commands_values_and_sessions(talks: Path) -> None:
     assert completed(talks, "history", "tele") == ["telegram:42"]
     assert set(completed(talks, "session", "show", "")) == {"main", "telegram:42", "two words", "last"}
     assert completed(talks, "assemble", "hi", "-s", "ma") == ["main"]
+    assert completed(talks, "assemble", "hi", "-s", "la") == ["last"]
     assert completed(talks, "history", "main", "--as", "open") == ["openai"]
     assert "--help" in completed(talks, "--h")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
 from nexus.assembly.record import with_sizes
 from nexus.errors import LedgerDamaged, LedgerError, LedgerFull
+from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
 from nexus.types.message import Image, Message, user
@@ -136,6 +138,29 @@ def test_damage_of_the_shared_path_is_reported_for_a_fork_too(whole: Path, tmp_p
     broken = damaged(path, tmp_path, ("UPDATE message SET meta='x' WHERE seq=2 AND ord=0",))
     with pytest.raises(LedgerDamaged):
         replay(broken, "side")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda ledger: ledger.sessions(),
+        lambda ledger: ledger.sessions(limit=5),
+        lambda ledger: ledger.session_info("side"),
+        lambda ledger: ledger.search(Query("hello")),
+    ],
+    ids=["sessions", "page", "session_info", "search"],
+)
+def test_thread_that_is_its_own_parent_ends_a_list_with_an_error(
+    tmp_path: Path, read: Callable[[SqliteLedger], object]
+) -> None:
+    ledger = SqliteLedger(str(tmp_path / "source.db"))
+    append(ledger, "main", user("hello"))
+    ledger.fork("side", "main", 1)
+    append(ledger, "other", user("hello"))
+    ledger.close()
+    broken = damaged(tmp_path / "source.db", tmp_path, ("UPDATE thread SET parent=id, fork_seq=1",))
+    with pytest.raises(LedgerDamaged):
+        read(broken)
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM blob", "UPDATE blob SET data=x'00'", "UPDATE blob SET sha256='0'"])

@@ -270,7 +270,10 @@ class _SessionName(_ParamType):
     name = "session"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        """Return the sessions of the ledger that the line names, newest first; none if it cannot be read."""
+        """Return the sessions of the ledger that the line names, newest first; none if it cannot be read.
+
+        `last` is one of them if there is any.
+        """
         places: dict[str, Any] = {}
         line: click.Context | None = ctx
         while line is not None:
@@ -279,10 +282,11 @@ class _SessionName(_ParamType):
         try:
             with redirect_stderr(io.StringIO()), CommandOptions(**places).open(needs_config=False) as nx:
                 sessions = nx.ledger.store.sessions(prefix=incomplete)
+                newest = nx.sessions(limit=1)
         except (NexusError, OSError):
             return []
         names = {session.label: session.title for session in sessions if session.label.isprintable()}
-        if names:
+        if newest:
             names.setdefault(LAST, "the newest session")
         return [CompletionItem(name, help=title) for name, title in names.items() if name.startswith(incomplete)]
 

@@ -125,7 +125,7 @@ def command(
 
 def _newest_session(nx: Engine, call_id: str) -> str:
     """Return the session that changed last, of those with a tool call. Raises NoSuchSession and BadReference."""
-    sessions = sorted(nx.ledger.sessions.list(), key=lambda info: info.last_ms, reverse=True)
+    sessions = nx.ledger.sessions.list(limit=None if call_id else 1)
     if not sessions:
         raise NoSuchSession("no session yet (create one: nexus import FILE or nexus record)")
     if not call_id:

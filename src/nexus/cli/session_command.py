@@ -21,7 +21,7 @@ from nexus.cli._usage import project_of, reported_usage
 from nexus.cli._worker_tree import worker_tree
 from nexus.cli.sessions_command import NUMBERS, is_turn_of_file
 from nexus.engine import Engine
-from nexus.errors import BadReference, LedgerError, NoSuchSession
+from nexus.errors import BadReference, LedgerError
 from nexus.ledger import operations, replay
 from nexus.ledger.replay import Turn
 from nexus.ledger.sessions import SessionMetadata, SessionStatus, Thread
@@ -123,9 +123,7 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
     """Return the facts, counts and relations of a session, read in one snapshot. Raises NoSuchSession."""
     with nx.ledger.snapshot():
         label = resolve_session(nx, name)
-        info = nx.ledger.store.session_info(label)
-        if info is None:
-            raise NoSuchSession(f"session {label!r} is gone (nexus sessions lists those that there are)")
+        info = nx.ledger.sessions.info(label)
         thread = nx.ledger.thread_info(label)
         facts = nx.ledger.sessions.metadata(label)
         live = nx.ledger.live(label)
@@ -465,9 +463,7 @@ def _confirm_erasure(nx: Engine, labels: list[str]) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("permanent deletion not confirmed: no terminal (add --yes)")
     for label in labels:
-        info = nx.ledger.store.session_info(label)
-        if info is None:
-            continue
+        info = nx.ledger.sessions.info(label)
         counts = f"{count_noun(info.turns, 'turn')}, {count_noun(info.messages, 'message')}"
         click.echo(f"{quoted(label)}: {counts}", err=True)
     click.confirm("Erase all of this for good? It cannot be undone", abort=True, err=True)

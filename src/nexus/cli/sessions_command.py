@@ -97,12 +97,12 @@ def command(options: CommandOptions, every: bool, limit: int | None) -> None:
             state = "No ledger here yet"
         else:
             state = f"No sessions in {printable(place)} yet"
-        shown = listed[: limit or None]
-        values = [_listed(nx, session) for session in shown]
+        page = listed[: limit or None]
+        values = [_listed(nx, session) for session in page]
     is_narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE_COLUMNS
     listing = NARROW_LISTING if is_narrow else LISTING
     listing.print(values, options, empty=f"{state} (add sessions: nexus import FILE or nexus record).")
-    if len(listed) > len(shown):
+    if len(listed) > len(page):
         click.echo("There are older sessions: --limit 0 lists all.", err=True)
 
 

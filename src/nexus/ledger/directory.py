@@ -97,6 +97,13 @@ class SessionDirectory:
         """
         return self._store.sessions(every=every, limit=limit, offset=offset)
 
+    def info(self, session: str) -> SessionInfo:
+        """Return a session's line of the list. Raises NoSuchSession."""
+        info = self._store.session_info(label_of(self._store, session))
+        if info is None:
+            raise unknown_session(self._store, session)
+        return info
+
     def metadata(self, session: str) -> SessionMetadata:
         """Return a session's metadata. Raises NoSuchSession."""
         return newest_update(self._store, session).facts

@@ -241,6 +241,7 @@ class SessionInfo(Struct, frozen=True):
     tokens: int
     first_ms: int
     last_ms: int
+    """Of the session's own entries; of a fork without any, the time of the last entry that it shares."""
     open_turn: bool
     status: SessionStatus = "active"
     persona: str = ""

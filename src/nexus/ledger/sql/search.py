@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TypeAlias
 
+from nexus.errors import BadSetting
 from nexus.ledger.search_text import all_text, parse_query
 from nexus.ledger.sessions import Query, RefUpdate, SearchHit, Segment, SessionInfo
 from nexus.ledger.sql.connection import Value
@@ -24,6 +25,8 @@ SELECT label FROM (SELECT label FROM session_move WHERE tenant=?1 UNION SELECT n
 WHERE label NOT IN (SELECT label FROM session WHERE tenant=?1) LIMIT 1
 """
 
+_MESSAGES_AT_ONCE = 500
+
 _Place: TypeAlias = tuple[int, int]
 """Thread and seq of an entry."""
 
@@ -32,11 +35,13 @@ SELECT s.label FROM session s LEFT JOIN thread t ON t.tenant=s.tenant AND t.id=s
 WHERE s.tenant=? AND s.status<>'alias' AND s.label>=?"""
 
 # A fork that did not go on has the time of its last shared entry, which is in the nearest thread before it that has one.
+# A thread is younger than its parent: damaged rows may have it otherwise, and must not go around in a circle.
 _NEWEST_FIRST = """
 CASE WHEN t.head_seq>t.fork_seq OR t.parent IS NULL THEN t.last_ms ELSE coalesce((
     WITH RECURSIVE earlier(thread, steps) AS (
         SELECT t.parent, 1
         UNION ALL SELECT p.parent, steps+1 FROM earlier JOIN thread p ON p.tenant=t.tenant AND p.id=earlier.thread
+        WHERE p.parent<p.id
     )
     SELECT e.at_ms FROM earlier JOIN entry e ON e.tenant=t.tenant AND e.thread=earlier.thread AND e.seq=t.fork_seq
     ORDER BY steps LIMIT 1
@@ -53,30 +58,32 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
         within = reader.thread_of(query.session)
         ranges = {part.thread: (part.low, part.high) for part in reader.path(within)} if within is not None else {}
     hits: list[SearchHit] = []
-    passed = 0
+    skipped = 0
     messages = reader.db.find_messages(reader.tenant, wanted, by_relevance=query.order == "relevance")
-    inside = (place for place in messages if _is_inside(reader, place, query, ranges))
-    while places := list(islice(inside, query.offset + query.limit)):
-        sessions_with = _sessions_with(reader, {place[:2] for place in places})
-        for thread, seq, order_in, _ in places:
+    candidates = (message for message in messages if _is_inside(reader, message, query, ranges))
+    batch_size = min(query.limit, _MESSAGES_AT_ONCE)
+    while batch := list(islice(candidates, batch_size)):
+        sessions_with = _sessions_with(reader, {message[:2] for message in batch})
+        for thread, seq, order_in, _ in batch:
             labels = sessions_with[thread, seq]
             visible_labels = tuple(label for label, status in labels if query.every or status != "deleted")
             if labels and not visible_labels:
                 continue
-            passed += 1
-            if passed > query.offset:
-                hits.append(_hit(reader, thread, seq, order_in, visible_labels))
+            if skipped < query.offset:
+                skipped += 1
+                continue
+            hits.append(_hit(reader, thread, seq, order_in, visible_labels))
             if len(hits) == query.limit:
-                messages.close()
                 return hits
+        batch_size = _MESSAGES_AT_ONCE
     return hits
 
 
 def _is_inside(
-    reader: Reader, place: tuple[int, int, int, str], query: Query, ranges: dict[int, tuple[int, int]] | None
+    reader: Reader, message: tuple[int, int, int, str], query: Query, ranges: dict[int, tuple[int, int]] | None
 ) -> bool:
-    """Return True if a found message has one of the wanted roles and is on the wanted path."""
-    thread, seq, order_in, role = place
+    """Return True if a message has one of the wanted roles and is on the wanted path."""
+    thread, seq, order_in, role = message
     reader.whole_numbers(thread, seq, order_in)
     low, high = 0, END
     if ranges is not None:
@@ -113,6 +120,8 @@ def _sessions_with(reader: Reader, places: Iterable[_Place]) -> dict[_Place, lis
         rows = reader.db.rows(forks_sql, (reader.tenant, json.dumps(sorted(parents))))
         for parent, fork, fork_seq in rows:
             reader.whole_numbers(parent, fork, fork_seq)
+            if fork <= parent:
+                reader.damaged(f"thread {fork} continues thread {parent}, which is not older")
             forks.setdefault(parent, []).append((fork, fork_seq))
         parents = {fork for _, fork, _ in rows} - threads
         threads = threads | parents
@@ -126,14 +135,14 @@ def _sessions_of(
     place: _Place, forks: Mapping[int, list[tuple[int, int]]], sessions: Mapping[int, list[tuple[str, str]]]
 ) -> list[tuple[str, str]]:
     thread, seq = place
-    found: list[tuple[str, str]] = []
+    sharing: list[tuple[str, str]] = []
     waiting = [thread]
     while waiting:
         at = waiting.pop()
-        found += sessions.get(at, ())
-        # A fork of a fork has no more of this thread than the fork has. It is younger, unless its row is damaged.
-        waiting += [fork for fork, fork_seq in forks.get(at, ()) if fork_seq >= seq and fork > at]
-    return sorted(found)
+        sharing += sessions.get(at, ())
+        # A fork of a fork has no more of this thread than the fork has.
+        waiting += [fork for fork, fork_seq in forks.get(at, ()) if fork_seq >= seq]
+    return sorted(sharing)
 
 
 def labels_of(reader: Reader, thread: int) -> list[str]:
@@ -148,6 +157,7 @@ def sessions(
     reader: Reader, *, every: bool = False, prefix: str = "", limit: int | None = None, offset: int = 0
 ) -> list[SessionInfo]:
     """Return the sessions, newest first, with counts of their whole paths; see `LedgerStore.sessions`."""
+    _check_page(limit, offset)
     stem = encode_text(prefix)
     values: tuple[Value, ...] = (reader.tenant, stem)
     conditions = ""
@@ -193,6 +203,13 @@ def session_info(reader: Reader, label: str) -> SessionInfo | None:
     return _session_info(reader, _Totals(reader), update, update.thread)
 
 
+def _check_page(limit: int | None, offset: int) -> None:
+    """Raise BadSetting unless both are numbers that every database takes."""
+    for name, number in (("limit", limit), ("offset", offset)):
+        if number is not None and not (isinstance(number, int) and 0 <= number <= END):
+            raise BadSetting(f"{name} is {number!r} (pass a whole number from 0)")
+
+
 def _check_pointers(reader: Reader) -> None:
     """Raise LedgerDamaged if a session has moves and no pointer."""
     lost_label = reader.db.value(_LOST_SESSIONS, (reader.tenant,))
@@ -205,6 +222,7 @@ def _session_info(reader: Reader, totals: _Totals, update: RefUpdate, thread: in
     messages = row.messages
     tokens = row.tokens
     first_ms = row.first_ms
+    # Of a thread's own entries; else, as the list is sorted, of the last one that it shares.
     last_ms = row.last_ms
     # A thread's row has the totals of its own entries; those that a fork shares are added part by part.
     for part in reader.path(thread)[:-1]:
@@ -213,7 +231,8 @@ def _session_info(reader: Reader, totals: _Totals, update: RefUpdate, thread: in
             messages = messages + more_messages
             tokens = tokens + more_tokens
             first_ms = min(filter(None, (first_ms, min(times, default=0))), default=0)
-            last_ms = max(last_ms, max(times, default=0))
+            if row.head_seq == row.fork_seq and times:
+                last_ms = times[-1]
     return SessionInfo(
         update.label,
         thread,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nexus.errors import BadReference, HeadMoved
+from nexus.errors import BadReference, BadSetting, HeadMoved
 from nexus.ledger.sessions import Alias, NewRefUpdate, Query, RefUpdate, SearchHit, SessionInfo, SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
@@ -105,7 +105,7 @@ def check_archived(case: Case) -> None:
     equal(store.labels_of(1), ["second", "active"], "the labels of a thread with two")
     begin_alike = {info.label for info in store.sessions(every=True, prefix="a")}
     equal(begin_alike, {"active", "archived"}, "the sessions whose labels begin alike")
-    odd = {"\U0010ffffx", "\ud800y", "%", "_"}
+    odd = {"\U0010ffffx", "\ud800y", "\ud7ffz", "%", "_"}
     for name in odd:
         append(store, name, "one")
     equal(odd - {info.label for info in store.sessions()}, set(), "the odd labels that are not listed")
@@ -146,9 +146,13 @@ def check_listed_in_pages(case: Case) -> None:
     put(store, "main", entry("one", at_ms=10), entry("two", at_ms=20), entry("three", at_ms=30))
     store.fork("middle", "main", 2)
     store.fork("early", "middle", 1)  # its entry is not in the thread that it was forked from
-    case.clock.now_ms = 25
+    case.clock.now_ms = 25  # the clock was set back
     store.fork("late", "main", 3)
     append(store, "late", "four")
+    store.fork("other", "main", 2)
+    case.clock.now_ms = 35
+    append(store, "other", "three")  # as entry 3 of main, at another time
+    store.fork("leaf", "other", 3)
     for at_ms, label in ((15, "b"), (15, "a"), (40, "archived"), (50, "deleted")):
         case.clock.now_ms = at_ms
         append(store, label, "x")
@@ -159,15 +163,25 @@ def check_listed_in_pages(case: Case) -> None:
     append(store, "gone", "x")
     store.update_refs([NewRefUpdate("gone", None, "retired")])
     for every in (False, True):
-        whole = store.sessions(every=every)
-        equal([store.session_info(info.label) for info in whole], whole, "the lines of the sessions")
+        infos = store.sessions(every=every)
+        equal([store.session_info(info.label) for info in infos], infos, "the lines of the sessions")
+        equal(sorted(infos, key=lambda info: (-info.last_ms, info.label)), infos, "the order by time and label")
         for size in (1, 2, 3, 100):
-            starts = range(0, len(whole) + size, size)
-            pages = [store.sessions(every=every, limit=size, offset=start) for start in starts]
-            equal([info for page in pages for info in page], whole, f"pages of {size}")
-        equal(store.sessions(every=every, offset=2), whole[2:], "the list after the first two")
+            for start in range(0, len(infos) + size, size):
+                page = store.sessions(every=every, limit=size, offset=start)
+                equal(page, infos[start : start + size], f"the page of {size} at {start}")
+        equal(store.sessions(every=every, offset=2), infos[2:], "the list after the first two")
         equal(store.sessions(every=every, limit=0), [], "a page of no sessions")
-    equal([info.label for info in store.sessions()], ["main", "late", "middle", "a", "b", "early"], "the order")
+    for wrong in (-1, 1 << 70):
+        with raises(BadSetting, f"a page of {wrong}"):
+            store.sessions(limit=wrong)
+        with raises(BadSetting, f"a page at {wrong}"):
+            store.sessions(limit=1, offset=wrong)
+    equal(
+        [info.label for info in store.sessions()],
+        ["leaf", "other", "main", "late", "middle", "a", "b", "early"],
+        "the order",
+    )
 
 
 def check_retired(case: Case) -> None:
@@ -435,6 +449,10 @@ def check_path_of_a_session(case: Case) -> None:
     equal(search_texts(store, "word", "main"), ["word three", "word two", "word one"], "the source's hits")
     equal(search_texts(store, "word", "branch"), ["word of the branch", "word two", "word one"], "the fork's hits")
     equal(search_texts(store, "word", "nobody"), [], "the hits of a session that is not there")
+    with_one, *_ = store.search(Query("one"))
+    equal(with_one.sessions, ("branch", "main"), "the sessions of an entry that a fork shares")
+    with_three, *_ = store.search(Query("three"))
+    equal(with_three.sessions, ("main",), "the sessions of an entry after the fork")
     everywhere = ["word elsewhere", "word of the branch", "word three", "word two", "word one"]
     equal(search_texts(store, "word"), everywhere, "the hits in all sessions")
     store.fork("main", "main", 1)
@@ -442,10 +460,16 @@ def check_path_of_a_session(case: Case) -> None:
 
 
 def check_pages(case: Case) -> None:
-    """Limit and offset give all hits once, in either order; the newest is what was appended last, whatever its time."""
+    """Limit and offset give all hits once, in either order; the newest is what was appended last, whatever its time.
+
+    Hits that only a deleted session has take no place on a page.
+    """
     for number in range(25):
         case.clock.now_ms = START_MS - number
         append(case.store, f"session {number % 3}", f"word {number}")
+        append(case.store, "deleted", f"word of the deleted {number}")
+    deleted = case.store.thread_of("deleted")
+    case.store.update_refs([NewRefUpdate("deleted", deleted, "deleted", SessionMetadata(status="deleted"))])
     newest = [f"word {number}" for number in range(24, -1, -1)]
     for order in ("relevance", "newest"):
         page_texts: list[str] = []
@@ -457,6 +481,8 @@ def check_pages(case: Case) -> None:
         if order == "newest":
             equal(page_texts, newest, "their order")
     equal(case.store.search(Query("word", limit=0)), [], "the hits of a page of none")
+    equal(len(case.store.search(Query("word", limit=1 << 70, offset=20))), 5, "the hits of a page without an end")
+    equal(len(case.store.search(Query("word", every=True, limit=100))), 50, "the hits with those of deleted sessions")
 
 
 def check_what_a_hit_says(case: Case) -> None:
