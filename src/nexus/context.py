@@ -395,7 +395,9 @@ class AssembledContext:
                 messages: change none of them.
         """
         arguments = self._renderers.openai(self, shared=fast)
-        return _with_extra_body(arguments, "messages") if fast else arguments
+        if fast:
+            return _with_extra_body(arguments, "messages")
+        return arguments
 
     def to_responses(self, *, fast: bool = False) -> dict[str, Any]:
         """Return the keyword arguments of `client.responses.create`, independent of responses that a server stored.
@@ -403,7 +405,9 @@ class AssembledContext:
         `fast` as for `to_openai`.
         """
         arguments = self._renderers.responses(self, shared=fast)
-        return _with_extra_body(arguments, "input") if fast else arguments
+        if fast:
+            return _with_extra_body(arguments, "input")
+        return arguments
 
     def to_anthropic(self) -> dict[str, Any]:
         """Return the keyword arguments of `client.messages.create`, with at most four cache breakpoints."""

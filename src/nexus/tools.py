@@ -296,7 +296,9 @@ class ToolRegistry:
             self.register(target, **options)
             return target
 
-        return decorate if function is None else decorate(function)
+        if function is None:
+            return decorate
+        return decorate(function)
 
     def include(self, other: ToolRegistry) -> None:
         """Add all tools of another registry. Raises BadTool for a name that both have; none is added then."""
@@ -427,7 +429,9 @@ class ToolRegistry:
                 value = function(**values)
             else:
                 value = await asyncio.to_thread(call)
-            return await value if inspect.isawaitable(value) else value
+            if inspect.isawaitable(value):
+                return await value
+            return value
 
     def _prepare(self, name: str, arguments: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
         """Return the function and its decoded arguments. Raises ToolCallFailed."""

@@ -86,7 +86,9 @@ async def until_canceled(work: Coroutine[Any, Any, T], cancel: asyncio.Event | N
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-    return None if task.cancelled() else task.result()
+    if task.cancelled():
+        return None
+    return task.result()
 
 
 @dataclass(slots=True)

@@ -404,7 +404,9 @@ class _Connection:
         os.lseek(handle, max(os.fstat(handle).st_size - STDERR_BYTES, 0), os.SEEK_SET)
         tail = os.read(handle, STDERR_BYTES).decode("utf-8", "replace")
         line = next((line for line in reversed(tail.splitlines()) if line.strip()), "")
-        return f" ({self._line(line)})" if line else ""
+        if line:
+            return f" ({self._line(line)})"
+        return ""
 
     def _line(self, text: str) -> str:
         line = printable_line(redact(self._resolved.masked(text)).text)
@@ -460,7 +462,9 @@ def _code_of(error: Exception) -> int | None:
     """Return the code of an error that answers a request."""
     from mcp import MCPError
 
-    return error.code if isinstance(error, MCPError) else None
+    if isinstance(error, MCPError):
+        return error.code
+    return None
 
 
 def _image(media_type: str, data: str) -> Text | Image:

@@ -142,7 +142,9 @@ class Workers:
 def answer_of(result: AgentResult) -> str:
     """Return the text of a result's last message."""
     texts = [message.text() for message in result.messages if message.role == "assistant"]
-    return texts[-1] if texts else ""
+    if texts:
+        return texts[-1]
+    return ""
 
 
 def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str, model: str) -> WorkerOrder:

@@ -92,4 +92,6 @@ def _stored_header(store: LedgerStore, thread: int | None, last: StoredManifest 
     if last is None and thread is not None:
         opening = takewhile(lambda entry: not entry.rows, store.entries(thread, 0, _OPENING_ENTRIES))
         return next((str(entry.body[SESSION_START]) for entry in opening if SESSION_START in entry.body), "")
-    return last.session_header if last is not None else ""
+    if last is not None:
+        return last.session_header
+    return ""

@@ -119,7 +119,9 @@ class AssemblyInputs:
     @property
     def mark_seq(self) -> int:
         """Seq of `mark`, 0 without one."""
-        return self.mark.seq if self.mark else 0
+        if self.mark:
+            return self.mark.seq
+        return 0
 
 
 def plan_budget(request: Request, model: Model) -> TokenBudget:

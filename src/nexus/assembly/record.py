@@ -84,7 +84,9 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
     same = same or any(same_model(model, name) for name in (ctx.model, model_info.matched))
     tokens = result.usage.input_tokens
     # Callers make an AgentResult. A fraction would not be read from the ledger as it was hashed.
-    return tokens if same and isinstance(tokens, int) else 0
+    if same and isinstance(tokens, int):
+        return tokens
+    return 0
 
 
 def _any_message(ctx: AssembledContext, name: str, test: Callable[[Message], bool]) -> bool:
@@ -302,7 +304,9 @@ def _author(model: str, requested: str) -> str:
     too. A provider rejects a tool loop without its signed thinking.
     """
     is_own_name = bool(resolve(requested).warning) and not same_model(model, requested)
-    return requested if is_own_name else model
+    if is_own_name:
+        return requested
+    return model
 
 
 def unanswered_calls(messages: Iterable[Message]) -> bool:

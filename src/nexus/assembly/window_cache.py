@@ -73,7 +73,9 @@ class CachedWindow:
     @property
     def cut_number(self) -> int:
         """Number of the view's newest cut."""
-        return self.cut.number if self.cut is not None else 0
+        if self.cut is not None:
+            return self.cut.number
+        return 0
 
 
 class WindowCache:

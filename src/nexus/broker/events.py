@@ -32,4 +32,6 @@ class EventResult(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The text of the last reply."""
-        return self.replies[-1].text() if self.replies else ""
+        if self.replies:
+            return self.replies[-1].text()
+        return ""

@@ -231,7 +231,9 @@ def _nearest_command(error: click.UsageError, words: list[str]) -> str:
             path = error.ctx.command_path.removeprefix("nexus ")
         typed = next((name for name in words[1:] if name not in (*names, *str(path).split()) and name[:1] != "-"), "")
         guess = nearest(typed, names)
-        return f"{path} {guess}" if guess else ""
+        if guess:
+            return f"{path} {guess}"
+        return ""
     typed = next((name for name in words if not name.startswith("-")), "")
     subcommands = {name: _subcommands(name) for name in SUBGROUPS}
     for name, names in subcommands.items():  # `nexus verify` for `nexus ledger verify`

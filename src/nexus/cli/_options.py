@@ -162,7 +162,9 @@ class CommandOptions:
     def profile_name(self) -> str:
         """The profile's name, under which `open` registers it if it is a file."""
         file = self._profile_file()
-        return file.stem if file else self.profile
+        if file:
+            return file.stem
+        return self.profile
 
     def _profile_file(self) -> Path | None:
         # Only the command line turns a profile's name into a path: names that reach a program must not run a file.

@@ -63,7 +63,10 @@ def emit_each(values: Iterable[object]) -> None:
         text = _json(value, indent)
         click.echo(f"{separator}{text if indent is None else textwrap.indent(text, ' ' * indent)}", nl=False)
         separator = ", " if indent is None else ",\n"
-    click.echo("[]" if separator[0] == "[" else "]" if indent is None else "\n]")
+    if separator.startswith("["):
+        click.echo("[]")
+    else:
+        click.echo("]" if indent is None else "\n]")
 
 
 def emit_with_list(head: dict[str, Any], name: str, values: Iterable[object]) -> None:

@@ -125,4 +125,6 @@ def _by_prefix(nx: Engine, prefix: str) -> str:
         if len(roots) > SHOWN_CANDIDATES:
             more = f" and {len(roots) - SHOWN_CANDIDATES:,} more"
         raise NoSuchSession(f"session {prefix!r} is ambiguous: {shown_labels}{more} (give more of the name)")
-    return roots[0] if roots else ""
+    if roots:
+        return roots[0]
+    return ""

@@ -138,7 +138,9 @@ def _row_lines(row: Sequence[str], widths: list[int], right: list[bool]) -> Iter
 
 def _pad(text: str, width: int, to_right: object = None) -> str:
     spaces = " " * (width - cell_width(text))
-    return spaces + text if to_right else text + spaces
+    if to_right:
+        return spaces + text
+    return text + spaces
 
 
 # explanations --------------------------------------------------------------------------------------------------------

@@ -200,7 +200,9 @@ def simulate(
 def _own_model(nx: Engine, label: str, provider: str | None) -> str:
     """Return the model of the session's newest reported call, if it has prices; empty if a provider is named."""
     name = "" if provider else reported_usage(nx, label).last_model
-    return name if name and nx.resolve(name).prices else ""
+    if name and nx.resolve(name).prices:
+        return name
+    return ""
 
 
 def _model(nx: Engine, provider: str | None, name: str, ttl: str | None) -> Model:

@@ -45,7 +45,9 @@ def image_paths(text: str) -> list[tuple[str, Path]]:
 def path_to_complete(text: str) -> str | None:
     """Return the path behind an `@` at the end of a text; None if there is none."""
     match = _OPEN_MENTION.search(text)
-    return match[1] if match else None
+    if match:
+        return match[1]
+    return None
 
 
 def file_mentions(text: str, root: Path) -> dict[str, Path]:

@@ -67,12 +67,15 @@ def last_exchange(nx: Engine, session: str) -> tuple[str, str, list[str]] | None
 
 def resume_command(options: CommandOptions, settings: AgentSettings, session: str, model: str) -> str:
     """Return the command that continues a session with the options of this chat."""
+    named_model = ""
+    if not settings.local and (options.model or settings.base_url):
+        named_model = model
     values = {
         "--workspace": options.workspace,
         "--ledger": options.typed_ledger,
         "--base-url": settings.base_url,
         "--key-variable": settings.key_variable,
-        "--model": "" if settings.local else model if options.model or settings.base_url else "",
+        "--model": named_model,
         "--profile": options.profile,
         "--principal": settings.principal,
         "--toolset": settings.toolset,

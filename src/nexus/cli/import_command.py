@@ -338,7 +338,9 @@ def _validate(file: Path, name: str, file_format: str | None, options: CommandOp
         validity = "not a valid" if errors else "a valid"
         problems = f"{count_noun(errors, 'error')}, {count_noun(counts['warning'], 'warning')}"
         click.echo(f"{printed_name} is {validity} turn log: {problems}")
-    return INVALID if errors else 0
+    if errors:
+        return INVALID
+    return 0
 
 
 def _violations(file: Path, file_format: str, counts: Counter[str]) -> Iterator[Violation]:

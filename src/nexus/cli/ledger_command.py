@@ -90,7 +90,9 @@ def verify(options: CommandOptions) -> int:
         {"ledger": place, "sound": not damages, "damages": damages, "read": mode or "live", "unrecorded": waiting},
         *lines,
     )
-    return LEDGER_ERROR if damages else 0
+    if damages:
+        return LEDGER_ERROR
+    return 0
 
 
 @command.subcommand("repair", epilog="Example: nexus ledger --ledger broken.db repair saved.db")
@@ -376,7 +378,9 @@ def examine(options: CommandOptions) -> int:
         lines.append(f"{finding.level:<4} {finding.name}: {printable(finding.what)}")
         lines += [f"     what to do: {printable(finding.do)}"] if finding.do else []
     options.report({"ledger": options.ledger_place, "level": worst, "findings": findings}, *lines)
-    return LEDGER_ERROR if worst == "bad" else 0
+    if worst == "bad":
+        return LEDGER_ERROR
+    return 0
 
 
 def _storage_lines(stats: maintenance.Stats) -> list[tuple[str, str]]:

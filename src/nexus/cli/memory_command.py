@@ -294,19 +294,18 @@ def _named_ids(ids: tuple[str, ...], *, every: bool) -> tuple[str, ...] | None:
     """Return the ids that were named, None for all. Raises UsageError."""
     if every == bool(ids):
         raise click.UsageError("name either ids of `nexus memory propose`, or --all")
-    return None if every else ids
+    if every:
+        return None
+    return ids
 
 
 def _report_accepted(
     accepted: Any, book: Notebook, options: CommandOptions, dropped: dict[str, int] | None = None
 ) -> None:
     change: Change | None = accepted.change
-    lines = (
-        [f"Added to {book.log}: {_truncated(proposal.text)}" for proposal in accepted.proposals]
-        if change is None
-        else []
-    )
-    if change is not None:
+    if change is None:
+        lines = [f"Added to {book.log}: {_truncated(proposal.text)}" for proposal in accepted.proposals]
+    else:
         lines = [*_change_lines(change), f"Revert it: nexus memory undo {change.number}"]
     lines += [f"Dropped {count:,} of the model's answers: {reason}." for reason, count in (dropped or {}).items()]
     lines += [

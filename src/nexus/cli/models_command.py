@@ -104,4 +104,6 @@ def _print_calibrations(name: str | None, options: CommandOptions) -> None:
 def _display(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {price:g}" for key, price in cast("dict[str, float]", value).items())
-    return f"{value:,}" if type(value) is int else str(value)
+    if type(value) is int:
+        return f"{value:,}"
+    return str(value)

@@ -143,7 +143,9 @@ def lint(path: str | None, options: CommandOptions) -> int:
         *(f"{printable(file)}:{line}: {severity}: {printable(text)}" for file, line, severity, text in rows),
         f"Skills: {len(results):,}. Errors: {errors:,}, warnings: {len(rows) - errors:,}",
     )
-    return 1 if errors else 0
+    if errors:
+        return 1
+    return 0
 
 
 @command.subcommand("new")
@@ -227,7 +229,9 @@ def _display(value: object) -> str:
         fields = cast("dict[str, object]", value)
         return "; ".join(f"{name}: {_display(content)}" for name, content in fields.items() if not _is_empty(content))
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, cast("tuple[object, ...]", value)))
     return str(value)

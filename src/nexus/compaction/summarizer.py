@@ -303,7 +303,9 @@ def _name(value: object) -> str:
 
 
 def _token_count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    if isinstance(value, int) and value > 0:
+        return value
+    return 0
 
 
 def with_required_findings(text: str, extracted: Extract, limit_tokens: int, counter: TokenCounter) -> str:
@@ -323,4 +325,6 @@ def with_required_findings(text: str, extracted: Extract, limit_tokens: int, cou
 
     limit = int(limit_tokens * _OVER)
     count = summary.largest_fit(len(missing), lambda size: counter.count(rendered(size)) <= limit)
-    return rendered(count) if count else text
+    if count:
+        return rendered(count)
+    return text

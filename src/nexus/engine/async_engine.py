@@ -97,7 +97,9 @@ class AsyncEngine:
     async def current_turn(self, session: str, **options: Unpack[CallArguments]) -> AsyncTurn | None:
         """Return the session's open turn, None if it is closed; see `Engine.current_turn`."""
         turn = await self.run(partial(self.engine.current_turn, session, **options))
-        return AsyncTurn(self, turn) if turn is not None else None
+        if turn is not None:
+            return AsyncTurn(self, turn)
+        return None
 
     def turn_of(self, ctx: AssembledContext) -> AsyncTurn:
         """Return the turn whose next call a context is for; see `nexus.engine.turn.turn_of`. It reads no ledger."""

@@ -610,7 +610,9 @@ def open_engine(
         return Engine(root, ledger, **options)
     home = options.get("home")
     user_folder = local_path(home, "home") if home is not None else home_folder()
-    path = None if ledger is None else str(ledger) if _is_no_file(ledger) else local_path(ledger, "ledger")
+    path = ledger
+    if ledger is not None:
+        path = str(ledger) if _is_no_file(ledger) else local_path(ledger, "ledger")
     store = open_ledger(root, path, user_folder, clock_ms=options.get("clock_ms"))
     try:
         engine = Engine(root, store, **options)

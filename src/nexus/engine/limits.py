@@ -50,7 +50,9 @@ class LearnedLimits:
         limit = 0
         if not _are_ignored.get():
             limit = self._limits.get(base_model_name(request.settings.model), 0)
-        return replace(request, most_tokens=limit) if limit != request.most_tokens else request
+        if limit != request.most_tokens:
+            return replace(request, most_tokens=limit)
+        return request
 
     def warnings(self, model: str) -> tuple[ContextWarning, ...]:
         """Return a warning if calls were rejected as too large: repeatedly, our count or the limit is wrong."""

@@ -156,7 +156,9 @@ class Preparation:
         persona = self.workspace_context.config.persona
         authorized = authorize(prepared.request, self.policies.read(), self.store, persona)
         warnings = prepared.warnings
-        return replace(authorized, warnings=(*warnings, *authorized.warnings)) if warnings else authorized
+        if warnings:
+            return replace(authorized, warnings=(*warnings, *authorized.warnings))
+        return authorized
 
     def session_of(self, request: Request) -> str:
         """Return the label of the session that a request belongs to: that of its speaker, whatever it says and offers.

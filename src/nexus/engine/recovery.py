@@ -374,14 +374,15 @@ class _Recovery:
         **changes: Unpack[CallArguments],
     ) -> _Steps[Answer]:
         """Yield contexts of the turn's next call until one fits, the first one maybe `ctx`, and record its reply."""
+        assemble = self.assemble
         if self.turn is not None:
             assemble = partial(self.turn.assemble, **changes)
-        else:
-            assemble = self.assemble
         ctx = ctx or despite_learned_limit(self.nx, self.request.settings.model, assemble)
-        trigger: Trigger | None = (
-            "manual" if compact_topic is not None else "context_limit" if ctx.compaction_due else None
-        )
+        trigger: Trigger | None = None
+        if compact_topic is not None:
+            trigger = "manual"
+        elif ctx.compaction_due:
+            trigger = "context_limit"
         if self.may_compact and trigger is not None:
             is_shorter = yield from self.compact_history(ctx, None, trigger, compact_topic or "")
             ctx = self.assemble() if is_shorter else ctx

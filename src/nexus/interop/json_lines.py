@@ -212,7 +212,9 @@ class _LineReader:
 def _first_key(raw: bytes) -> str:
     """Return the first key of the object that a line begins; empty if it begins none."""
     match = _FIRST_KEY.match(raw[:200].decode(errors="replace"))
-    return match[1] if match else ""
+    if match:
+        return match[1]
+    return ""
 
 
 def _is_open(raw: bytes | bytearray) -> bool:
@@ -268,7 +270,9 @@ def _record_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
 
 def _skip_space(text: str, start: int) -> int:
     space = _SPACE.match(text, start)
-    return space.end() if space else start
+    if space:
+        return space.end()
+    return start
 
 
 def _behind_fragment(text: str, start: int) -> tuple[dict[str, Any], int] | None:

@@ -199,7 +199,9 @@ def _request_words(message: Message) -> str:
         return ""
     text = _MARKUP.sub(" ", _COMMAND.sub(" ", typed_text(message), count=1))
     words = " ".join(text.split())
-    return "" if _GREETING.fullmatch(words) else words
+    if _GREETING.fullmatch(words):
+        return ""
+    return words
 
 
 def time_ms(value: object) -> int:
@@ -231,7 +233,9 @@ def _parse_time(text: str) -> datetime | None:
     for parse, written in ((datetime.fromisoformat, iso), (parsedate_to_datetime, text)):
         with suppress(ValueError, OverflowError, TypeError, IndexError):
             time = parse(written)
-            return time if time.tzinfo else time.replace(tzinfo=UTC)
+            if time.tzinfo:
+                return time
+            return time.replace(tzinfo=UTC)
     return None
 
 

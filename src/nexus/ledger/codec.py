@@ -263,19 +263,23 @@ def _check_nesting(body: object) -> None:
 
 def decode_body(text: str) -> dict[str, Any]:
     """Decode an entry's body."""
-    return {} if text == "{}" else from_json(text, _body)
+    if text == "{}":
+        return {}
+    return from_json(text, _body)
 
 
 def _map_images(parts: tuple[Part, ...], change: Callable[[Image], Image]) -> tuple[Part, ...]:
     """Return parts with changed images, also inside tool results."""
-    return tuple(
-        change(part)
-        if isinstance(part, Image)
-        else replace(part, content=tuple(change(item) if isinstance(item, Image) else item for item in part.content))
-        if isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content)
-        else part
-        for part in parts
-    )
+    changed_parts: list[Part] = []
+    for part in parts:
+        if isinstance(part, Image):
+            changed_parts.append(change(part))
+        elif isinstance(part, ToolResult) and any(isinstance(item, Image) for item in part.content):
+            content = [change(item) if isinstance(item, Image) else item for item in part.content]
+            changed_parts.append(replace(part, content=tuple(content)))
+        else:
+            changed_parts.append(part)
+    return tuple(changed_parts)
 
 
 def _stored(image: Image, blobs: dict[str, bytes]) -> Image:

@@ -102,7 +102,9 @@ class PathOverlay:
     def last_cut(self, thread: int, view: str) -> Cut | None:
         """Return the view's newest cut before the overlaid end."""
         cuts = self.cuts(thread, view)
-        return cuts[-1] if cuts else None
+        if cuts:
+            return cuts[-1]
+        return None
 
     def cuts(self, thread: int, view: str) -> list[Cut]:
         """Return the view's cuts before the overlaid end."""

@@ -210,10 +210,14 @@ def _turn_status(end: Entry | None, *, has_reply: bool, is_open: bool) -> TurnSt
     if end is not None:
         if end.kind == "completed":
             return "completed"
-        return "interrupted" if end.body.get("kind") == ABORTED else "failed"
+        if end.body.get("kind") == ABORTED:
+            return "interrupted"
+        return "failed"
     if not is_open:
         return "interrupted"
-    return "streaming" if has_reply else "pending"
+    if has_reply:
+        return "streaming"
+    return "pending"
 
 
 def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:

@@ -190,7 +190,9 @@ def matches(text: str, wanted: list[list[str]]) -> bool:
 def _plain(character: str) -> str:
     """Return a letter or digit in lower case; a space for all else."""
     if character.isascii():
-        return character.lower() if character.isalnum() else " "
+        if character.isalnum():
+            return character.lower()
+        return " "
     kind = unicodedata.category(character)
     if kind[0] in "LN" or kind == "Co":
         return character

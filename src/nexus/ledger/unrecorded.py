@@ -126,7 +126,9 @@ class UnrecordedReplies:
 
     def place_of(self, reply: UnrecordedReply) -> str:
         """Return the path of the file that has a reply, or an empty text if only this program's memory has it."""
-        return "" if reply in self._in_memory else str(self.path)
+        if reply in self._in_memory:
+            return ""
+        return str(self.path)
 
     def count(self) -> int:
         """Return the number of replies that wait, of all tenants."""

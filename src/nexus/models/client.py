@@ -304,7 +304,9 @@ def _place(base_url: str) -> str:
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     except ValueError:
         return ""
-    return f"{parts.hostname}:{port}" if parts.hostname else ""
+    if parts.hostname:
+        return f"{parts.hostname}:{port}"
+    return ""
 
 
 def _numbers(limits: Timeouts | RetryPolicy) -> list[float]:

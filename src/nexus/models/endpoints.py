@@ -305,4 +305,6 @@ def _without_route(body: dict[str, Any], provider: str) -> dict[str, Any]:
     route, _, name = str(body["model"]).partition("/")
     rule = provider_table().routes.get(route.lower())
     is_route = name and rule is not None and rule.provider == provider
-    return {**body, "model": name} if is_route else dict(body)
+    if is_route:
+        return {**body, "model": name}
+    return dict(body)

@@ -104,7 +104,9 @@ def _call_of_id(calls: list[Fields], call_id: str, fragment: Fields) -> Fields |
     for call in reversed(calls):
         if call.get("id") == call_id:
             begins_another = name and has_arguments and _is_complete(call)
-            return None if begins_another else call
+            if begins_another:
+                return None
+            return call
     if not name and not _arguments(fragment):
         for call in calls:
             if not call.get("id"):
@@ -114,7 +116,9 @@ def _call_of_id(calls: list[Fields], call_id: str, fragment: Fields) -> Fields |
     last = calls[-1]
     if last.get("id"):
         # Some servers make an id for each fragment.
-        return None if name or _is_complete(last) else last
+        if name or _is_complete(last):
+            return None
+        return last
     # The id may come behind the beginning of its call, or behind all of it.
     says_more = name and (has_arguments or name != _name(last))
     if says_more and _is_complete(last) and not _is_same(last, fragment):
@@ -139,7 +143,9 @@ def _name(call: Fields) -> str:
 def _arguments(call: Fields) -> str:
     function = _function(call)
     value = function.get("input" if _key(call) == "custom" else "arguments")
-    return "" if value is None else arguments_text(value)
+    if value is None:
+        return ""
+    return arguments_text(value)
 
 
 def _is_complete(call: Fields) -> bool:

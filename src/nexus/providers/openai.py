@@ -141,7 +141,9 @@ def participant_name(message: Message) -> str:
     if '"name":' not in message.meta:
         return ""
     items = received_items(message, "openai", with_images=False)
-    return text_of(items[0].get("name")) if items else ""
+    if items:
+        return text_of(items[0].get("name"))
+    return ""
 
 
 def fragment(
@@ -179,7 +181,9 @@ def _with_valid_name(item: dict[str, Any]) -> dict[str, Any]:
     if isinstance(name, str):
         changed = _UNSAFE.sub("_", name)[:64]
     rest = {field: value for field, value in item.items() if field != "name"}
-    return {**rest, "name": changed} if changed else rest
+    if changed:
+        return {**rest, "name": changed}
+    return rest
 
 
 def has_refused_name(item: dict[str, Any]) -> bool:

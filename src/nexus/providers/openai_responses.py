@@ -230,7 +230,9 @@ def _output(result: ToolResult, kind: str) -> dict[str, Any]:
 
 def _joined(texts: list[str]) -> list[dict[str, Any]]:
     text = "\n".join(texts)
-    return [_content_part(Text(text))] if text.strip() else []
+    if text.strip():
+        return [_content_part(Text(text))]
+    return []
 
 
 def _content_part(part: Text | Image) -> dict[str, Any]:

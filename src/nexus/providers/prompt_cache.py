@@ -230,7 +230,9 @@ class CacheTotals(CacheAmounts, frozen=True):
     @property
     def share(self) -> float:
         """Part of all prompt tokens that was read from the cache; 0 without any."""
-        return self.read / self.prompt if self.prompt else 0.0
+        if self.prompt:
+            return self.read / self.prompt
+        return 0.0
 
     @property
     def input_dollars(self) -> Decimal:
@@ -346,7 +348,9 @@ class Cache:
         if read < stored:
             if idle >= rule.ttl_ms:
                 return "expired"
-            return "lookback" if call.breakpoints else "unmarked"
+            if call.breakpoints:
+                return "lookback"
+            return "unmarked"
         if common < len(path) - 1:
             return "changed"
         if stored or not path[1:]:

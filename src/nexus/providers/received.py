@@ -301,7 +301,9 @@ def rest_of(item: Mapping[str, Any], known_fields: frozenset[str]) -> dict[str, 
 def meta_text(*sources: Mapping[str, Any]) -> str:
     """Return `Message.meta` with everything in the sources; empty text if there is nothing."""
     joined = {name: value for source in sources for name, value in source.items()}
-    return compact_json(joined) if joined else ""
+    if joined:
+        return compact_json(joined)
+    return ""
 
 
 def with_meta(meta: str, more: Mapping[str, Any]) -> str:

@@ -143,7 +143,9 @@ class _Translation:
         if forced and self.is_anthropic:
             self._omit("thinking", "Anthropic's models do not think if a tool is forced")
             turns_off = self.rules.thinking == "effort" and self.model.vendor == "anthropic"
-            return self._no_thinking() if turns_off else None
+            if turns_off:
+                return self._no_thinking()
+            return None
         if self.rules.thinking != "budget":
             if thinking is True:
                 return thinking
@@ -302,7 +304,9 @@ def _tokens(thinking: bool | int | Effort) -> int:
 
 def _effort_for(tokens: int) -> Effort:
     efforts: list[Effort] = [name for name, effort_tokens in EFFORT_TOKENS.items() if effort_tokens >= tokens]
-    return efforts[0] if efforts else "high"
+    if efforts:
+        return efforts[0]
+    return "high"
 
 
 def _gemini_thinking(thinking: bool | int | Effort, rules: SettingRules) -> dict[str, Any]:

@@ -170,7 +170,9 @@ def parameter_list(values: Iterable[tuple[str, str]], *, dots: str = "…", full
         if not full and len(text) > VALUE_CHARS:
             text = f"{text[:VALUE_CHARS]}{dots}"
         parameters.append(f"{name}: {text}")
-    return f" ({', '.join(parameters)})" if parameters else ""
+    if parameters:
+        return f" ({', '.join(parameters)})"
+    return ""
 
 
 def result_text(part: ToolResult) -> str:

@@ -135,7 +135,9 @@ def _part_lines(part: Part, layout: _Layout) -> Iterator[str]:
         case Text(text):
             return _indented(text)
         case Note():  # a note is not the user's words
-            return part_lines(part) if full else iter(())
+            if full:
+                return part_lines(part)
+            return iter(())
         case Thinking(text=""):
             return iter(())
         case Thinking(text):

@@ -52,7 +52,9 @@ class TenantContexts:
     def get(self, context_id: str) -> AssembledContext | None:
         """Return a context; None if it went, or never was."""
         waiting = self._contexts.get(context_id)
-        return waiting.ctx if waiting is not None else None
+        if waiting is not None:
+            return waiting.ctx
+        return None
 
     def keep(self, context_id: str, ctx: AssembledContext, size: int) -> None:
         """Keep a context of `size` bytes under a new id; older ones go if there are too many, but never this one."""

@@ -182,7 +182,9 @@ def id_of(value: Any) -> RequestId:
     request_id = None
     if isinstance(value, dict):
         request_id = cast("dict[str, Any]", value).get("id")
-    return request_id if _is_id(request_id) else None
+    if _is_id(request_id):
+        return request_id
+    return None
 
 
 def _response(request_id: Any, **outcome: object) -> dict[str, Any]:

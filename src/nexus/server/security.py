@@ -162,7 +162,9 @@ def _host_name(host: str) -> str:
     except ValueError:
         return ""
     is_plain = parts.netloc == host and parts.username is None and not set(host) & set("/?#@\\ ")
-    return (name or "").lower() if is_plain else ""
+    if is_plain:
+        return (name or "").lower()
+    return ""
 
 
 class RateLimit:

@@ -187,7 +187,9 @@ class EventBuffer:
             waiting.discard(future)
             if not waiting and self._waiting.get(session) is waiting:
                 del self._waiting[session]
-        return future.result() if future.done() else None
+        if future.done():
+            return future.result()
+        return None
 
     def _wake(self, session: str, at: int) -> None:
         for future in self._waiting.pop(session, ()):

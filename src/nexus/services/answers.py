@@ -159,7 +159,9 @@ def _parts(messages: Sequence[Mapping[str, Any]]) -> _Parts:
 
 def _text_of(content: object) -> str:
     if not isinstance(content, (list, tuple)):
-        return content if isinstance(content, str) else ""
+        if isinstance(content, str):
+            return content
+        return ""
     parts = cast("Sequence[object]", content)
     texts = (cast("Mapping[str, Any]", part).get("text") for part in parts if isinstance(part, Mapping))
     return "\n".join(text for text in texts if isinstance(text, str))

@@ -237,7 +237,9 @@ class ConfigService:
 def _stored_configuration(nx: Engine) -> dict[str, Any]:
     """Return the stored template and edits; empty before the first change."""
     document = nx.ledger.store.document(CONFIGURATION, _NAME)
-    return document.body if document is not None else {}
+    if document is not None:
+        return document.body
+    return {}
 
 
 def _read_profile(nx: Engine, principal: str) -> dict[str, Any]:

@@ -157,7 +157,9 @@ class TaggedFormat:
 
     def _reported(self, previous: PreviousTurns, entries: Sequence[MergedEntry]) -> Sequence[MergedEntry]:
         limit = self._limit(previous)
-        return entries[-limit:] if limit else []
+        if limit:
+            return entries[-limit:]
+        return []
 
 
 class TaggedStableFormat(TaggedFormat):

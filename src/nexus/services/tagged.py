@@ -385,7 +385,9 @@ def annotation_text(uses: Sequence[ToolUse]) -> str:
             text = f"{text}, {_field(use.key, _KEY)}:{_field(use.value, _VALUE)}"
         # After a bracket, as after a time, a speaker's name would count: each piece is escaped like a line of its own.
         items.append("]".join(escape(piece, "memory") for piece in text.split("]")))
-    return f"{OPENING}{_BETWEEN.join(items)}]" if uses else ""
+    if uses:
+        return f"{OPENING}{_BETWEEN.join(items)}]"
+    return ""
 
 
 def parse_annotation(line: str) -> tuple[ToolUse, ...]:

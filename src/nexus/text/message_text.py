@@ -88,7 +88,9 @@ def escape_note(text: str, origin: str) -> str:
     head = 0 if origin.startswith(PLUGIN) else 1
     rest = text[head:]
     escaped = escape(rest)
-    return text if escaped is rest else text[:head] + escaped
+    if escaped is rest:
+        return text
+    return text[:head] + escaped
 
 
 def escape_part(part: PartT) -> PartT:

@@ -157,7 +157,9 @@ def _kind(texts: Sequence[str], tokens: int) -> Kind:
         return "encoded"
     if extra_share <= _ACCENTED_UNTIL or per_token >= _ACCENTED_FROM:
         return "accented"
-    return "cjk" if per_token < _CJK_BELOW else "scripts"
+    if per_token < _CJK_BELOW:
+        return "cjk"
+    return "scripts"
 
 
 def _letter_bytes(text: str) -> int:

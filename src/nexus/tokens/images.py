@@ -45,7 +45,9 @@ def effective_size(width: int, height: int, provider: Vendor, model: str = "") -
     size = scaled_size(width, height, shrink_factor(rule, width, height))
     # Rounding to whole pixels may make one tile more of it.
     costs_more = rule_tokens(rule, *size, "auto") > rule_tokens(rule, width, height, "auto")
-    return (width, height) if costs_more else size
+    if costs_more:
+        return (width, height)
+    return size
 
 
 def scaled_size(width: int, height: int, scale: float) -> tuple[int, int]:

@@ -75,7 +75,9 @@ class Model(Struct, frozen=True):
     @property
     def initial_factor(self) -> float:
         """Start of calibration: `token_factor`, or 1 for a model whose factor is estimated by content."""
-        return 1.0 if self.content else self.token_factor
+        if self.content:
+            return 1.0
+        return self.token_factor
 
     def for_counter(self, counter: str) -> Model:
         """Return the model, without its rates for content if this counter does not count base tokens."""
@@ -275,7 +277,9 @@ def find_row(name: str) -> tuple[ModelRow | None, str]:
             return row, ""
         if row := row_of(plain):
             # The alias is the newest snapshot: right for a moving name, a guess for one of another date.
-            return (row, "") if moving else guess(row)
+            if moving:
+                return (row, "")
+            return guess(row)
     for spelling in (names[-1], plain):
         for beginning in shortenings(spelling):
             if row := row_of(beginning):

@@ -64,7 +64,9 @@ def _without_version(name: str) -> str:
 
 def _without_tuning(name: str) -> str:
     parts = name.split(":")
-    return ":".join(parts[:2]) if parts[0] == "ft" else name
+    if parts[0] == "ft":
+        return ":".join(parts[:2])
+    return name
 
 
 def _without_tag(name: str) -> str:

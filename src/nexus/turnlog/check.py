@@ -250,8 +250,10 @@ _TEXTS = {"user": ("userid", "text"), "assistant": ("toolCall", "text", "reasoni
 
 def object_of(text: str) -> dict[str, Any]:
     """Return the object of a JSON text; an empty one for anything else, or if Python cannot represent it."""
+    if not text.startswith("{"):
+        return {}
     try:
-        return cast("dict[str, Any]", json.loads(text)) if text[:1] == "{" else {}
+        return cast("dict[str, Any]", json.loads(text))
     except (ValueError, RecursionError):
         return {}
 
@@ -261,7 +263,9 @@ def _number(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_INDEX)):
         return None
     number = int(text)
-    return number if number <= MOST_INDEX else None
+    if number <= MOST_INDEX:
+        return number
+    return None
 
 
 def _short(text: str) -> str:

@@ -272,7 +272,9 @@ def parse_bare(role: LogRole, content: str | Members) -> BareEntry:
 def bare_content(text: str) -> str | Members | None:
     """Return a `content` from its JSON text: a text, or the members of an object; None for anything else."""
     content = string_of(text)
-    return members(text) if content is None else content
+    if content is None:
+        return members(text)
+    return content
 
 
 def message_of(role: LogRole, bare: BareEntry, index: int, at_ms: int) -> Message:
@@ -449,7 +451,9 @@ def parse_note_line(line: str) -> tuple[str, str] | None:
     for kind, value in members(pairs[0][1]) or ():
         if (text := string_of(value)) is not None:
             notes.append((kind, text))
-    return notes[0] if len(notes) == 1 else None
+    if len(notes) == 1:
+        return notes[0]
+    return None
 
 
 def parse_entry_line(line: str) -> LogEntry | None:

@@ -143,7 +143,9 @@ def json_string(text: str) -> str:
 
 def string_of(text: str) -> str | None:
     """Return the content of a JSON string; None for any other JSON text."""
-    return json.loads(text) if text[:1] == '"' else None
+    if text[:1] == '"':
+        return json.loads(text)
+    return None
 
 
 def object_text(members: Members) -> str:
@@ -190,7 +192,9 @@ def indent(text: str, level: int = 0) -> Iterator[str]:
 
 def _after_space(text: str, at: int) -> int:
     space = _SPACE.match(text, at)
-    return space.end() if space else at
+    if space:
+        return space.end()
+    return at
 
 
 def _parse_value(text: str, at: int) -> tuple[Any, int]:

@@ -351,7 +351,9 @@ def _prompt_entry(item: JsonItem) -> LogEntry | None:
     """Return the entry of an item that may be a prompt: a system entry, but not of a compaction or clear."""
     entry = _system_entry(item)
     is_checkpoint = entry is not None and str(entry.content).startswith((SUMMARY, CLEARED))
-    return None if is_checkpoint else entry
+    if is_checkpoint:
+        return None
+    return entry
 
 
 def _behind_prompt(place: _Place, entry: LogEntry) -> _Place:

@@ -235,6 +235,8 @@ def _unformatted_part(part: Part) -> Part:
             return replace(part, text=note[1])
         case Text(text=text):
             entry = parse_entry_text(text)
-            return part if entry is None else Text(entry)
+            if entry is None:
+                return part
+            return Text(entry)
         case _:
             return part

@@ -64,7 +64,9 @@ def parse_time(text: str) -> int | None:
     except (ValueError, OverflowError):
         return None
     at_us = since_epoch // _MICROSECOND
-    return at_us if FIRST_US <= at_us <= LAST_US else None
+    if FIRST_US <= at_us <= LAST_US:
+        return at_us
+    return None
 
 
 def _parse_date(date: str) -> datetime:

@@ -24,7 +24,9 @@ def text_hash(text: str) -> str:
 
 def slot_name(slot: str) -> str:
     """Return the name of a slot for people; stored as `ahead` is the preamble."""
-    return "preamble" if slot == "ahead" else slot
+    if slot == "ahead":
+        return "preamble"
+    return slot
 
 
 class Block(Struct, frozen=True):

@@ -219,7 +219,9 @@ _MAPPINGS = {"user_profile", "blocks", "model_config"}
 def _names(value: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if value is None:
         return None
-    return (value,) if isinstance(value, str) else tuple(value)
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value)
 
 
 def is_neutral(config: Mapping[str, Any]) -> bool:

@@ -86,7 +86,9 @@ def own_form(definition: Mapping[str, Any]) -> OwnForm:
     if isinstance(function, Mapping):
         inner = cast("Mapping[str, Any]", function)
     more = {key: inner[key] for key in FUNCTION_FIELDS[provider] if inner.get(key) not in (None, False, [])}
-    return OwnForm(provider, more) if more else OwnForm()
+    if more:
+        return OwnForm(provider, more)
+    return OwnForm()
 
 
 def _typed_form(fields: dict[str, Any]) -> OwnForm | None:

@@ -191,8 +191,12 @@ def _bare_image(image: PIL.Image.Image, kind: str) -> PIL.Image.Image:
     is_transparent = kind == "PNG" and (image.has_transparency_data or image.mode in ("LA", "La", "PA", "RGBA", "RGBa"))
     if image.mode == "I;16":  # Pillow would clip instead of scale: every value over 255 would be white
         image = PIL.Image.frombytes("L", image.size, image.tobytes()[1::2])
-    gray = image.mode in ("1", "L") and not is_transparent
-    bare = image.convert("L" if gray else "RGBA" if is_transparent else "RGB")
+    mode = "RGB"
+    if is_transparent:
+        mode = "RGBA"
+    elif image.mode in ("1", "L"):
+        mode = "L"
+    bare = image.convert(mode)
     bare.info = {}
     return bare
 

@@ -114,7 +114,9 @@ def sendable_image(image: Image, limits: ImageLimits) -> Image | str:
         else:
             type_name = ""
         is_read = not type_name or (type_name in ("HEIC", "HEIF") and limits.has_heic)
-        return image if is_read else _unread(type_name)
+        if is_read:
+            return image
+        return _unread(type_name)
     finding = _findings.of(data, limits.decoded_px)
     if finding.reason:
         return finding.reason

@@ -65,7 +65,9 @@ class UserProfiles:
         document = None
         if principal:
             document = self._store.document(PROFILE, principal)
-        return document.body if document is not None else None
+        if document is not None:
+            return document.body
+        return None
 
     def read(self, principal: str) -> tuple[dict[str, Any], tuple[ContextWarning, ...]]:
         """Return the profile of a principal, empty if there is none, and warnings about files that are not used."""
@@ -277,7 +279,9 @@ def with_profile_lines(profile: Mapping[str, Any], update: Callable[[list[str]],
             ):
                 changed = {**cast("Mapping[str, Any]", inner)}
                 changed[field] = _with_lines(changed[field], update)
-                return {**profile, holder: changed} if holder else changed
+                if holder:
+                    return {**profile, holder: changed}
+                return changed
     return {**profile, "friends_profile": "\n".join(update([]))}
 
 

@@ -183,7 +183,9 @@ class FileTools:
         name = os.path.normpath(path) if path.strip() else ""
         if problem := path_problem(path):
             raise ToolCallFailed(f"{_quoted(path)} cannot be used: {problem} (use a path that list_files shows)")
-        return "" if name == "." else name
+        if name == ".":
+            return ""
+        return name
 
     def _text(self, name: str) -> tuple[str, tuple[str, ...]]:
         """Return a file's text and notes about it. Raises ToolCallFailed."""

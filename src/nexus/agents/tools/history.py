@@ -265,8 +265,10 @@ def _head(entry: Entry, row: StoredMessage) -> str:
 
 
 def _time(at_ms: int) -> str:
+    if not at_ms:
+        return ""
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(", %Y-%m-%d %H:%M") if at_ms else ""
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime(", %Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):  # imported files may contain any number
         return ""
 
@@ -281,7 +283,9 @@ def _part_text(part: Part) -> str:
         case Text(text):
             return text
         case Thinking(text):
-            return f"(thinking) {text}" if text else ""
+            if text:
+                return f"(thinking) {text}"
+            return ""
         case ToolCall(id=call_id, name=name, arguments=arguments):
             return f"called {name} (id {call_id}) with {arguments}"
         case ToolResult():

@@ -19,7 +19,9 @@ def safe_name(wanted: str) -> str:
 def short_name(wanted: str) -> str:
     """Return a tool's name for use in a text: at most 63 characters, each one valid in a name."""
     safe = _UNSAFE.sub("_", wanted)[:63]
-    return safe if _SAFE_NAME.match(safe) else f"_{safe}"[:64]
+    if _SAFE_NAME.match(safe):
+        return safe
+    return f"_{safe}"[:64]
 
 
 def safe_id(wanted: str) -> str:

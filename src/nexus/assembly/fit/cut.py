@@ -344,7 +344,9 @@ class _Cutter:
             current_tokens=self.before.current_tokens,
             result_tokens=sum(self._result_sizes()),
         )
-        return self._with_event_limit(estimates) if limits.whole_new else estimates
+        if limits.whole_new:
+            return self._with_event_limit(estimates)
+        return estimates
 
     def _notice_tokens(self) -> int:
         """Return an upper bound of the base tokens of the cut's omission notice."""

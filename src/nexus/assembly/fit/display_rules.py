@@ -98,4 +98,6 @@ class DisplayRules:
             returned = returned or (is_author and must_have_reasoning(self.model))
         else:
             returned = is_author and self.wire == "anthropic"
-        return size.optional if returned else 0
+        if returned:
+            return size.optional
+        return 0

@@ -116,7 +116,9 @@ def _tool_names(raw: str) -> str:
     except (ValueError, RecursionError):
         return raw
     names = sorted(_names(value))
-    return ", ".join(names) if names else raw
+    if names:
+        return ", ".join(names)
+    return raw
 
 
 def _names(value: object) -> Iterable[str]:

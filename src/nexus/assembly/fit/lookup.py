@@ -29,7 +29,9 @@ def lookup_with(tools: Sequence[Mapping[str, Any]]) -> Lookup:
     """Return the kind of pointers for a model with these tools. Another program's tool `recall` does not count."""
     if any(_opens_history(tool) for tool in iter_definitions(tools)):
         return "recall"
-    return "none" if tools else "command"
+    if tools:
+        return "none"
+    return "command"
 
 
 def _opens_history(definition: Mapping[str, Any]) -> bool:

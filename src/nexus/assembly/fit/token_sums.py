@@ -177,7 +177,9 @@ def last_aged_seq(window: Window, fresh_index: int, fresh_seq: int) -> int:
 def group_before(window: Window, index: int) -> int:
     """Return the start of the group that ends at message `index`; 0 if there is none."""
     position = bisect_left(window.indexes.groups, index)
-    return window.indexes.groups[position - 1] if position else 0
+    if position:
+        return window.indexes.groups[position - 1]
+    return 0
 
 
 def recent_turns_start(window: Window) -> int:

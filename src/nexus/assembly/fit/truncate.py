@@ -24,7 +24,7 @@ from nexus.tokens.image_price import ANY_MODEL, ImagePrice
 from nexus.tokens.measure import text_tokens_json
 from nexus.types.history import Lookup
 from nexus.types.ledger_entries import MessageRef
-from nexus.types.message import Image, Message, Text, ToolResult, with_parts
+from nexus.types.message import Image, Message, Part, Text, ToolResult, with_parts
 
 LEAST_TOKENS = 64
 """Smallest limit. A smaller one would leave room for little more than the omission line."""
@@ -75,7 +75,9 @@ class TruncationLimits(Struct, frozen=True):
     @property
     def new_tokens(self) -> int:
         """Limit of results after entry `until`; 0 is unlimited."""
-        return 0 if self.whole_new else self.max_tokens
+        if self.whole_new:
+            return 0
+        return self.max_tokens
 
     def limit(self, seq: int) -> int:
         """Return the limit for a result in entry `seq`; 0 is unlimited."""
@@ -279,7 +281,9 @@ def _shorter_json(text: str, limit: int, counter: TokenCounter, where: str, rend
         if render < 7:
             return next((short for items, chars in _JSON_LIMITS if (short := fitting(value, items, chars))), "")
         first_too_large = bisect_left(_JSON_STEPS, 1, key=lambda step: int(not fitting(value, *step)))
-        return fitting(value, *_JSON_STEPS[first_too_large - 1]) if first_too_large else ""
+        if not first_too_large:
+            return ""
+        return fitting(value, *_JSON_STEPS[first_too_large - 1])
     except (ValueError, RecursionError):
         return ""
 
@@ -322,20 +326,16 @@ def with_image_notes(message: Message, ref: MessageRef, lookup: Lookup = "comman
     """Return the message at `ref` with each image, also in results, replaced by a note; the same object if it has none."""
     if next(images_of(message), None) is None:
         return message
-    parts = (
-        replace(
-            part,
-            content=tuple(
-                _image_note(item, image_lookup(lookup, part.call_id, ref)) if isinstance(item, Image) else item
-                for item in part.content
-            ),
-        )
-        if isinstance(part, ToolResult)
-        else _image_note(part, image_lookup(lookup, "", ref))
-        if isinstance(part, Image) and (part.data or part.url)
-        else part
-        for part in message.parts
-    )
+    parts: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            way_back = image_lookup(lookup, part.call_id, ref)
+            content = [_image_note(item, way_back) if isinstance(item, Image) else item for item in part.content]
+            parts.append(replace(part, content=tuple(content)))
+        elif isinstance(part, Image) and (part.data or part.url):
+            parts.append(_image_note(part, image_lookup(lookup, "", ref)))
+        else:
+            parts.append(part)
     return with_parts(message, parts)
 
 

@@ -191,5 +191,7 @@ def cued_kind(sentence: str, *, by_user: bool) -> Kind | None:
     for kind, cue in _USER_CUES if by_user else _ASSISTANT_CUES:
         if _KIND_CUES[cue].search(lower) and not (kind == "constraint" and _describes(sentence)):
             suggests = kind == "decision" and by_user and _CUES["suggestion"].match(sentence) is not None
-            return None if suggests else kind
+            if suggests:
+                return None
+            return kind
     return None

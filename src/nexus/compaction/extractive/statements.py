@@ -117,7 +117,9 @@ def truncate_line(text: str, limit_chars: int = _SENTENCE_CHARS) -> str:
     if len(line) > limit_chars:
         cut = line[: limit_chars - 2].rfind(" ", limit_chars * 2 // 3)
         line = f"{line[: cut if cut > 0 else limit_chars - 2].rstrip(' ,;:')} …"
-    return _MARKER.sub("(", line) if "[" in line else line
+    if "[" in line:
+        return _MARKER.sub("(", line)
+    return line
 
 
 def lines(text: str) -> Iterator[str]:
@@ -195,7 +197,9 @@ def weight_of(sentence: str) -> int:
         return EXACT
     if word_count(sentence) < MIN_WORDS or patterns.THANKS.match(sentence) or patterns.is_soft(sentence):
         return 0
-    return PLAIN if is_prose(sentence) else 0
+    if is_prose(sentence):
+        return PLAIN
+    return 0
 
 
 def word_count(sentence: str) -> int:
@@ -211,7 +215,9 @@ def is_prose(sentence: str) -> bool:
 
 
 def _wide_count(text: str) -> int:
-    return 0 if text.isascii() else len(_WIDE.findall(text))
+    if text.isascii():
+        return 0
+    return len(_WIDE.findall(text))
 
 
 def ends_sentence(line: str) -> bool:
@@ -353,4 +359,6 @@ def _rest_without(clause: Clause, sentence: str) -> str:
     parts = (part.strip() for part in _CLAUSE.split(sentence) if part != clause.text)
     rest = " … ".join(part for part in parts if part)
     constrains = len(rest.split()) >= 3 and cued_kind(rest, by_user=True) == "constraint"
-    return rest if constrains else ""
+    if constrains:
+        return rest
+    return ""

@@ -172,7 +172,9 @@ def summarize(
     # Tokens of single lines do not add up exactly to those of the text.
     count = largest_fit(len(chosen), lambda size: counter.count(render_summary(task, chosen[:size])) <= limit)
     text = render_summary(task, chosen[:count])
-    return text if counter.count(text) <= limit else ""
+    if counter.count(text) <= limit:
+        return text
+    return ""
 
 
 def source_tokens(rows: Sequence[StoredMessage], counter: TokenCounter, previous: str = "") -> int:

@@ -116,7 +116,9 @@ def _result_text(result: ToolResult) -> str:
     """Return the text of a result. Its lines may still have secrets, except those of several lines."""
     text = "\n".join(item.text for item in result.content if isinstance(item, Text))
     text = statements.strip_markup(limit_length(text))
-    return redact(text).text if "-----BEGIN" in text else text
+    if "-----BEGIN" in text:
+        return redact(text).text
+    return text
 
 
 def _lone_sentences(text: str, *, between_data: bool) -> list[tuple[str, int]]:
@@ -354,7 +356,9 @@ def _without_heredoc(command: str) -> str:
     if heredoc is None:
         return command
     end = command.find("\n", heredoc.end())
-    return command[:end] if end >= 0 else command
+    if end >= 0:
+        return command[:end]
+    return command
 
 
 def _add_files(state: _Activity, pending: _PendingCall) -> None:

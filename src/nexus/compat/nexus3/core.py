@@ -94,7 +94,9 @@ class Message(dict[str, Any]):
     @property
     def stored(self) -> engine.Message | None:
         """The ledger's message that it shows; None if a program created or changed it."""
-        return self._stored if self == self._as_stored else None
+        if self == self._as_stored:
+            return self._stored
+        return None
 
     @property
     def role(self) -> Role:

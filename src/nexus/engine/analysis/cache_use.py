@@ -195,7 +195,9 @@ class _Reader:
         if is_recorded or self.is_changed:
             return None
         if self._last is None:
-            return None if self._has_calls else 0
+            if self._has_calls:
+                return None
+            return 0
         if self._last.model == self._model:
             return self._last.input_tokens
         return 0
@@ -250,7 +252,9 @@ class _Reader:
 
     def _price(self, lost_tokens: int, prompt_tokens: int) -> float | None:
         price = price_of_break(lost_tokens, self._rule()[0], prompt_tokens=prompt_tokens, hour=self._hour)
-        return None if price is None else float(price)
+        if price is None:
+            return None
+        return float(price)
 
 
 def _texts(value: Any) -> list[str]:

@@ -185,7 +185,9 @@ class RecordedCallInputs:
         cuts = [cut for cut in self.deps.store.cuts(self.call.thread, self.view_name) if cut.number == number]
         if number and not cuts:
             self.missing.append(f"cut {number} of view {self.view_name} not in the ledger")
-        return cuts[-1] if cuts else None  # a fork may repeat its parent's number: its own cut comes later
+        if cuts:
+            return cuts[-1]
+        return None  # a fork may repeat its parent's number: its own cut comes later
 
     def window(self, view: View, cut: Cut | None, counter: TokenCounter) -> Window:
         """Return the view's window as it was at the head from which the call began."""

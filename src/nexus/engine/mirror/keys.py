@@ -158,4 +158,6 @@ def _values(text: str) -> Any:
 def _number(text: str) -> float | int:
     """Return a number as other languages write it: 1.0 is 1."""
     number = float(text)
-    return int(number) if number.is_integer() else number
+    if number.is_integer():
+        return int(number)
+    return number

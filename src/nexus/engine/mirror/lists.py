@@ -240,7 +240,9 @@ def named_positions(messages: Sequence[str], names: Sequence[str]) -> tuple[tupl
         if text:
             positions.append((at, at + len(text), name))
             at += len(text) + len("\n\n")
-    return tuple(positions) if any(names) else ()
+    if any(names):
+        return tuple(positions)
+    return ()
 
 
 def messages_of_items(firsts: Sequence[int], items: Sequence[int]) -> tuple[int, ...]:

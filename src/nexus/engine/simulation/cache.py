@@ -97,7 +97,9 @@ class Simulation(Struct, frozen=True):
     def relative(self, row: PolicyResult) -> float | None:
         """Return the row's cost of input as a multiple of Nexus's; None if that is 0."""
         paid = self.rows[0].totals.input_cost
-        return row.totals.input_cost / paid if paid else None
+        if paid:
+            return row.totals.input_cost / paid
+        return None
 
 
 @dataclass(slots=True)
@@ -211,7 +213,9 @@ def _send_calls(
                 run.send(calls.get(name), added)
         if progress:
             progress(number, len(recorded.points))
-    return (last - first) // (count - 1) if count > 1 else last
+    if count > 1:
+        return (last - first) // (count - 1)
+    return last
 
 
 def _result(name: str, run: _PolicyRun, model: Model, *, hour: bool) -> PolicyResult:

@@ -226,4 +226,6 @@ def _enumeration(names: Sequence[str]) -> str:
     *first, last = names
     if len(first) > MOST_NAMED:
         first = [*first[:MOST_NAMED], f"{len(first) - MOST_NAMED} more"]
-    return f"{', '.join(first)} and {last}" if first else last
+    if first:
+        return f"{', '.join(first)} and {last}"
+    return last

@@ -129,7 +129,9 @@ class ThreadAudit:
     def erased(self, thread: int) -> bool | None:
         """Return True if the thread was erased, None if it does not exist."""
         state = self._threads.get(thread)
-        return state.row.erased if state is not None else None
+        if state is not None:
+            return state.row.erased
+        return None
 
     @property
     def unerased(self) -> list[int]:

@@ -239,7 +239,9 @@ class Pages:
             payload = data[at : at + local]
             if local < size:
                 payload += self._overflow(int.from_bytes(data[end - 4 : end], "big"), size - local)
-            return PageRow(begin, end, _values(payload, header, types)) if len(payload) == size else None
+            if len(payload) != size:
+                return None
+            return PageRow(begin, end, _values(payload, header, types))
         except (IndexError, ValueError):
             return None
 
@@ -253,7 +255,9 @@ class Pages:
             return size
         least_bytes = (self._usable - 12) * 32 // 255 - 23
         fitting = least_bytes + (size - least_bytes) % (self._usable - 4)
-        return fitting if fitting <= most_bytes else least_bytes
+        if fitting <= most_bytes:
+            return fitting
+        return least_bytes
 
     def _overflow(self, page: int, size: int) -> bytes:
         """Return the rest of a row, from the newest states of its overflow pages."""
@@ -275,7 +279,9 @@ class Pages:
 def _start(number: int, data: bytes) -> int:
     """Return the offset of a page on its image; the first page follows the file's header."""
     headed = number == 1 and data[0] not in (*_KINDS, TABLE_INTERIOR)
-    return 100 if headed or data.startswith(MAGIC) else 0
+    if headed or data.startswith(MAGIC):
+        return 100
+    return 0
 
 
 def _page_size(header: bytes) -> int:

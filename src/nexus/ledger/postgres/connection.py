@@ -119,12 +119,16 @@ class Database:
     def row(self, sql: str, values: tuple[Value, ...] = ()) -> tuple[Any, ...] | None:
         """Return the first row, None if there is none."""
         rows = self.rows(sql, values)
-        return rows[0] if rows else None
+        if rows:
+            return rows[0]
+        return None
 
     def value(self, sql: str, values: tuple[Value, ...] = ()) -> Any:
         """Return the first column of the first row, None if there is none."""
         rows = self.rows(sql, values)
-        return rows[0][0] if rows else None
+        if rows:
+            return rows[0][0]
+        return None
 
     def script(self, sql: str) -> None:
         """Run several statements without values."""

@@ -76,7 +76,9 @@ def _accepted_before(reader: Reader, new: NewQueuedEvent, label: str) -> QueuedE
             return stored
     before = event(reader, new.id)  # by an earlier version, whose keys were the ids
     is_known = before is not None and before.id == new.id and encode_text(before.session) == label
-    return before if is_known else None
+    if is_known:
+        return before
+    return None
 
 
 def put(db: Connection, tenant: str, record: EventRecord) -> None:
@@ -120,7 +122,9 @@ def delete_finished(writing: Writing, age_ms: int) -> int:
 def event(reader: Reader, key: str) -> QueuedEvent | None:
     """Return the event with this key; None if there is none."""
     rows = reader.db.rows(f"{_SELECT} AND id=?", (reader.tenant, encode_text(key)))
-    return _values(reader, rows)[0] if rows else None
+    if rows:
+        return _values(reader, rows)[0]
+    return None
 
 
 def events_with_id(reader: Reader, id: str) -> list[QueuedEvent]:  # noqa: A002 - the field's name

@@ -125,12 +125,16 @@ class SessionReader:
     def label_of(self, name: str) -> str:
         """Return the label that a name means, or the name if it means none."""
         label = self.resolve(encode_text(name))
-        return decode_text(label) if label is not None else name
+        if label is not None:
+            return decode_text(label)
+        return name
 
     def thread_of(self, session: str) -> int | None:
         """Return the thread of a label or alias."""
         move = self.pointed(encode_text(session))
-        return move.thread if move is not None else None
+        if move is not None:
+            return move.thread
+        return None
 
     def pointer_row(self, label: str) -> _Pointer | None:
         """Return the pointer of a label or alias: number, thread, status, hash. None if nothing has that name."""
@@ -151,7 +155,9 @@ class SessionReader:
             return None
         if row[2] == ALIAS:
             moves = self.moves_of(label)
-            return moves[-1] if moves else None
+            if moves:
+                return moves[-1]
+            return None
         return self._newest(label, row)
 
     def _newest(self, label: str, pointer: _Pointer) -> MoveRecord:
@@ -180,7 +186,9 @@ class SessionReader:
     def session(self, label: str) -> RefUpdate | None:
         """Return the newest update of exactly this label; None if it never had one."""
         record = self.move_of(encode_text(label))
-        return self.move(record) if record is not None else None
+        if record is not None:
+            return self.move(record)
+        return None
 
     def ref_updates(self, label: str) -> list[RefUpdate]:
         """Return all updates of exactly this label, oldest first."""

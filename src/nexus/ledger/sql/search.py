@@ -181,7 +181,9 @@ def sessions(
         update = reader.session(decode_text(label))
         if update is not None and update.thread is not None and (every or update.facts.status == "active"):
             infos.append(_session_info(reader, totals, update, update.thread))
-    return infos if limit is not None else infos[offset:]
+    if limit is not None:
+        return infos
+    return infos[offset:]
 
 
 def _after(stem: str) -> str | None:

@@ -58,7 +58,9 @@ def _read(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[Sq
 def _resolve(reader: Reader, name: str) -> str | None:
     """Return the label that a name means."""
     label = reader.resolve(encode_text(name))
-    return decode_text(label) if label is not None else None
+    if label is not None:
+        return decode_text(label)
+    return None
 
 
 def _path(reader: Reader, thread: int) -> list[Segment]:

@@ -344,7 +344,9 @@ class Writing(SessionWriter):
 def _with_head_hash(row: AssemblyRow, hashes: Mapping[int, bytes]) -> AssemblyRow:
     """Return a manifest with the hash of its head if that was stored just now, and nobody could know it before."""
     digest = hashes.get(row.manifest.get("head", 0))
-    return replace(row, manifest={**row.manifest, "head_hash": digest.hex()}) if digest is not None else row
+    if digest is not None:
+        return replace(row, manifest={**row.manifest, "head_hash": digest.hex()})
+    return row
 
 
 def grown(thread: Thread, record: EntryRecord) -> Thread:

@@ -94,7 +94,9 @@ class Database:
     def value(self, sql: str, values: tuple[Value, ...] = ()) -> Any:
         """Return the first column of the first row, None if there is none."""
         row = self.row(sql, values)
-        return row[0] if row else None
+        if row:
+            return row[0]
+        return None
 
     def last_writes(self) -> dict[Any, Any]:
         """Return the threads of this connection's last writes by session; empty after another writer."""

@@ -54,7 +54,9 @@ def learned_window(verdict: OverflowVerdict) -> int | None:
     Rate limits and sizes in bytes do not count.
     """
     is_reported = verdict.kind == "overflow" and verdict.part != "bytes" and verdict.limit > 0
-    return verdict.limit if is_reported else None
+    if is_reported:
+        return verdict.limit
+    return None
 
 
 FULL_PERCENT = 99

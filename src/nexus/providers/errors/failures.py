@@ -153,4 +153,6 @@ def _retry_after(error: BaseException) -> float | None:
             if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text):
                 return float(text) / unit
     match = _RETRY_DELAY.search(str(getattr(error, "details", ""))[:20_000])
-    return float(match[1]) if match else None
+    if match:
+        return float(match[1])
+    return None

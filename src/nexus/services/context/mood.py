@@ -146,7 +146,9 @@ class ModelMoodDetector:
             return None
         answer = strip_thinking("\n".join(message.text() for message in reply.result.messages))
         answer = answer.strip(" \t\r\n.!\"'*`").lower()
-        return Mood(answer) if answer in MOODS else None
+        if answer in MOODS:
+            return Mood(answer)
+        return None
 
 
 def _is_own(text: str, match: re.Match[str]) -> bool:

@@ -108,7 +108,9 @@ def _escaped(text: str, places: Iterable[TagSpan]) -> str:
     for place in places:
         pieces += (text[end : place.at], "\\")
         end = place.at
-    return "".join((*pieces, text[end:])) if pieces else text
+    if pieces:
+        return "".join((*pieces, text[end:]))
+    return text
 
 
 def _unescaped(text: str, places: Iterable[TagSpan]) -> str:
@@ -118,7 +120,9 @@ def _unescaped(text: str, places: Iterable[TagSpan]) -> str:
         if place.run:
             pieces.append(text[end : place.at])
             end = place.at + 1
-    return "".join((*pieces, text[end:])) if pieces else text
+    if pieces:
+        return "".join((*pieces, text[end:]))
+    return text
 
 
 def spans(text: str) -> Iterator[TagSpan]:

@@ -85,7 +85,9 @@ _NULL_VALUES = frozenset(("default", "const", "example"))
 def short_json(value: object, limit: int = MAX_NOTE_CHARS) -> str:
     """Return a value as JSON for a note, shortened."""
     text = msgspec.json.encode(_without_notes(value)).decode()
-    return text if len(text) <= limit else f"{text[:limit]}…"
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}…"
 
 
 def _without_notes(value: object) -> object:
@@ -243,13 +245,17 @@ def _count(value: object) -> object:
 def _boolean(value: object) -> object:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    return value if isinstance(value, bool) else _INVALID
+    if isinstance(value, bool):
+        return value
+    return _INVALID
 
 
 def _text(value: object) -> object:
     if isinstance(value, list) and all(isinstance(line, str) for line in cast("list[object]", value)):
         return "\n".join(cast("list[str]", value))
-    return value if isinstance(value, str) else _INVALID
+    if isinstance(value, str):
+        return value
+    return _INVALID
 
 
 def _pattern(value: object) -> object:
@@ -385,7 +391,9 @@ def _joined(key: str, mine: Any, value: Any) -> Any:
     """Return the value of a keyword that means two values of it; None if it cannot say so."""
     if key == "type":
         both = [name for name in json_types(mine)[0] if name in json_types(value)[0]]
-        return both[0] if len(both) == 1 else both or mine
+        if len(both) == 1:
+            return both[0]
+        return both or mine
     if isinstance(mine, list) and isinstance(value, list):
         items = cast("list[Any]", mine)
         if key == "required":

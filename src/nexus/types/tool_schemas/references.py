@@ -36,7 +36,9 @@ class References:
             if set(schema) - {"title", "description"} != {"$ref"}:
                 return schema
             result = self._find(schema["$ref"])
-        return _ANYTHING if result is True else None
+        if result is True:
+            return _ANYTHING
+        return None
 
     def name(self, target: Schema, reference: str) -> tuple[str, bool]:
         """Return the name of a target among the definitions, and whether it is new."""

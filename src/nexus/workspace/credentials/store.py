@@ -176,7 +176,9 @@ class Credentials:
         keys = (key for key in declared.get(name, ()) if is_valid_for(key, name) and self.has_variable(key))
         places += [CredentialEntry(name, "variable", variable=key) for key in keys]
         if listed is None or not places:
-            return places[0] if places else None
+            if places:
+                return places[0]
+            return None
         entry = places[0]
         if (listed.of != entry.variable) if listed.of else not _same_location(listed, entry):
             return entry

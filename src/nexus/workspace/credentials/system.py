@@ -55,7 +55,9 @@ def fetch(service: str, name: str, timeout_s: float) -> Secret | None:
         value: object = backend.get_password(service, name)
         if value is not None and not isinstance(value, str):
             raise TypeError
-        return Secret(value) if value is not None else None
+        if value is not None:
+            return Secret(value)
+        return None
 
     return _ask(call, name, timeout_s)
 

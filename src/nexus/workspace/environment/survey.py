@@ -77,14 +77,20 @@ def survey(workspace: WorkspaceContext, credentials: Credentials, now_ms: int, p
         required = [entries[name] for name in sorted(set(skill.requires.credentials)) if name in entries]
         rejected = [entry.name for entry in required if entry.state == "broken"]
         is_checked = bool(required) and all(entry.state == "ok" for entry in required)
-        usable: CapabilityState = "active" if skill.name in used or is_checked else "ready"
+        state: CapabilityState = "ready"
+        if needs:
+            state = "setup"
+        elif rejected:
+            state = "broken"
+        elif skill.name in used or is_checked:
+            state = "active"
         more = ""
         if len(needs) > NEEDS_SHOWN:
             more = f" and {len(needs) - NEEDS_SHOWN} more"
         capability = Capability(
             name="",
             category="",
-            state="setup" if needs else "broken" if rejected else usable,
+            state=state,
             needs=f"needs {', '.join(sorted(needs)[:NEEDS_SHOWN])}{more}" if needs else "",
             skill=skill.name,
             why=(*why, *(f"credential {name} is marked as broken" for name in rejected)),

@@ -82,7 +82,9 @@ def home_folder() -> Path:
     """Return the user's Nexus folder: the variable `NEXUS_HOME`, else `~/.nexus`. It may not exist."""
     path = os.environ.get("NEXUS_HOME", "")
     try:
-        return Path(path).expanduser() if path else Path.home() / ".nexus"
+        if path:
+            return Path(path).expanduser()
+        return Path.home() / ".nexus"
     except RuntimeError:  # a container's user without a home: a folder that cannot exist
         return Path(os.devnull) / ".nexus"
 

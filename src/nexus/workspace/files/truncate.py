@@ -175,7 +175,9 @@ def _head_end(text: str, units: list[_Unit], cap: int) -> int:
     if line_end >= end * 3 // 4:
         return line_end
     word_end = text.rfind(" ", end - 80 if end > 80 else 0, end)
-    return word_end if word_end > 0 else end
+    if word_end > 0:
+        return word_end
+    return end
 
 
 def _units(text: str, spans: Sequence[Fence], after: int) -> list[_Unit]:

@@ -254,7 +254,9 @@ def _rows_by_principal(ledger: Ledger, label: str, entries: Sequence[Entry]) -> 
 
 def _principal_of(entry: Entry) -> str:
     principal = entry.body.get("principal")
-    return principal if isinstance(principal, str) else ""
+    if isinstance(principal, str):
+        return principal
+    return ""
 
 
 def _with_principal(ledger: Ledger, proposal: Proposal) -> Proposal:
@@ -345,8 +347,10 @@ def _log_sessions(book: Notebook, texts: Mapping[str, str]) -> None:
 
 
 def _date(at_ms: int) -> str:
+    if not at_ms:
+        return ""
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d") if at_ms else ""
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
     except (ValueError, OverflowError, OSError):  # imported files may contain any number
         return ""
 
@@ -358,8 +362,10 @@ def _count(facts: int) -> str:
 def _read(book: Notebook) -> _Store:
     """Return the stored proposals. Raises UnreadableFile."""
     text = files.read(book.root, STORE).text
+    if not text:
+        return _Store()
     try:
-        return msgspec.json.decode(text, type=decodable(_Store)) if text else _Store()
+        return msgspec.json.decode(text, type=decodable(_Store))
     except ValueError as error:
         raise UnreadableFile(f"{STORE} is damaged: {error} (remove it; proposals are made again)") from error
 

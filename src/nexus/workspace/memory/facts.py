@@ -199,7 +199,9 @@ def _insert(lines: list[str], stop: int, new: list[str], line_end: str, facts: S
 
 def _line_end(text: str) -> str:
     match = re.search(r"\r\n|\r|\n", text)
-    return match[0] if match else "\n"
+    if match:
+        return match[0]
+    return "\n"
 
 
 def _tokens(text: str) -> Iterator[tuple[str, int, int, str]]:

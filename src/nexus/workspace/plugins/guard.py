@@ -215,7 +215,9 @@ def call_hook(
     if request is not None:
         arguments["request"] = private_request(request)
     result = call(**arguments)
-    return None if result is None else read(result)
+    if result is None:
+        return None
+    return read(result)
 
 
 def _mapping(value: object, expected: str) -> dict[Any, Any]:
@@ -246,5 +248,7 @@ def _copied(value: Any) -> Any:
         return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):
         items = [_copied(item) for item in cast("list[Any]", value)]
-        return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, list):
+            return items
+        return tuple(items)
     return value

@@ -168,8 +168,14 @@ def _added(
     if hook not in hooks:
         return {}
     result, failure = guard.call(plugin, hook, partial(call_hook, hooks[hook], read))
-    problems.extend([failure.message] if failure else result[1] if result else [])
-    return result[0] if result else {}
+    if failure:
+        problems.append(failure.message)
+        return {}
+    if not result:
+        return {}
+    added, result_problems = result
+    problems.extend(result_problems)
+    return added
 
 
 def guarded_source(guard: Guard, plugin: str, name: str, function: Callable[..., Any]) -> Source:

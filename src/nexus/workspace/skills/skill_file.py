@@ -246,7 +246,9 @@ def _map_of(value: Value | None) -> dict[str, Value]:
             content = _from_json(msgspec.json.decode(content), value.line).content
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
             return {}
-    return content if isinstance(content, dict) else {}
+    if isinstance(content, dict):
+        return content
+    return {}
 
 
 def _from_json(data: Any, line: int) -> Value:
@@ -270,4 +272,6 @@ def _plain(content: Content) -> Any:
 
 def _short(text: str) -> str:
     line = printable_line(text)
-    return line if len(line) <= 60 else f"{line[:59]}…"
+    if len(line) <= 60:
+        return line
+    return f"{line[:59]}…"

@@ -250,7 +250,9 @@ class Expansion:
                 return self._omit(parent, path, warning.message.removeprefix("omitted: "))
             # A single word that names no file is a mention of a person or package, which needs no warning.
             is_path = "/" in path or "." in path
-            return self._omit(parent, path, "file not found or empty") if is_path else None
+            if is_path:
+                return self._omit(parent, path, "file not found or empty")
+            return None
         if content.hash in self.sources:
             self.repeats += 1
             return self._omit(parent, path, f"duplicate of {self.sources[content.hash]}")

@@ -207,7 +207,9 @@ def skills_index(
 def availability(skill: Skill, probe: Probe) -> str:
     """Return a skill's missing requirements in a few words, `needs git, GITHUB_TOKEN`, or ""."""
     missing = probe.missing(skill.requires)
-    return f"needs {_few(missing)}" if missing else ""
+    if missing:
+        return f"needs {_few(missing)}"
+    return ""
 
 
 def _skills(context: SourceContext) -> SkillCatalog:

@@ -274,4 +274,6 @@ def _reject(error: msgspec.ValidationError, file: str, old_keys: Mapping[str, st
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    if len(text) <= 80:
+        return text
+    return f"{text[:79]}…"

@@ -43,4 +43,6 @@ class MemoryStore:
     def get_memory_context(self) -> str:
         """Return MEMORY.md as in a system prompt: under a heading, within the size cap; "" if it is empty."""
         file, _ = self.notebook.display_text()
-        return f"{SYSTEM_HEADING}\n\n{file.text}" if file else ""
+        if file:
+            return f"{SYSTEM_HEADING}\n\n{file.text}"
+        return ""

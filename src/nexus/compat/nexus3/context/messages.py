@@ -129,7 +129,9 @@ def as_text(value: object) -> str:
     """Return a text unchanged, None as empty text, any other value as JSON."""
     if isinstance(value, str):
         return value
-    return "" if value is None else to_json(value)
+    if value is None:
+        return ""
+    return to_json(value)
 
 
 def text_with_notes(message: Message) -> str:

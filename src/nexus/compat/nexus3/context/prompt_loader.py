@@ -67,7 +67,9 @@ class FilePromptSource:
             file = None
             warning = ContextWarning("", f"unreadable: {error}")
         self.warned = (ContextWarning(str(self._path), warning.message),) if warning else ()
-        return file.text if file else None
+        if file:
+            return file.text
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,9 @@ def identify_message_groups(messages: Iterable[M]) -> list[Group[M]]:
 
 def is_complete(message: Message) -> Message:
     """Return the message without its id: ids join streamed pieces of one message, and here each message is complete."""
-    return replace(message, id="") if message.id else message
+    if message.id:
+        return replace(message, id="")
+    return message
 
 
 def flatten_groups(groups: Iterable[Iterable[M]]) -> list[M]:

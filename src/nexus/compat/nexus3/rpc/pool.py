@@ -263,7 +263,9 @@ def _within(
 ) -> tuple[str, ...] | None:
     """Return the names, by default the limit's; None for no limit. Raises NotAllowed."""
     if names is None or limit is None:
-        return limit if names is None else names
+        if names is None:
+            return limit
+        return names
     if missing := sorted(set(names) - set(limit)):
         raise NotAllowed(f"{kind} {missing[0]!r} not allowed: parent agent {parent!r} lacks it (ask for less)")
     return names
