@@ -37,7 +37,7 @@ NOT_FOR_HELP = (
 )
 SHARED_OPTIONS = {"--workspace", "--ledger", "--json"}
 COMMON_OPTIONS = {*SHARED_OPTIONS, "--tenant"}
-MOST_COMMANDS = 26
+MOST_COMMANDS = 28
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

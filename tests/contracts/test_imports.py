@@ -20,7 +20,7 @@ from nexus.workspace.sources.registry import SOURCES
 
 RULE = (
     "errors < types < bus, ledger, text, tools < policy, tokens < context < providers < models, render < compaction < workspace"
-    " < assembly < engine < interop < agents, turnlog < broker < server, services < compat < cli, extend, testing < __main__"
+    " < assembly < engine < interop < agents, turnlog < broker < server, services < compat, proxy < cli, extend, testing < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
 
@@ -129,7 +129,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "openai": ("models.endpoints",),
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints",),
-    "starlette": ("server.app",),
+    "starlette": ("server.app", "server.http", "proxy.app"),
+    "httpx": ("proxy.upstream", "proxy.exchange", "proxy.app", "cli.proxy_command"),
     "uvicorn": ("server.connections", "server.http"),
     "httpx2": ("agents.mcp_http", "models.endpoints"),
     "xllamacpp": ("models.llama_process",),

@@ -53,6 +53,8 @@ GROUPS: dict[str, dict[str, str]] = {
     "Operate": {
         "ledger": "Check, copy, restore, repair, export and import a ledger.",
         "serve": "Serve agents to other programs, over HTTP or standard input.",
+        "wrap": "Run a client of models behind a proxy: claude, codex and others.",
+        "proxy": "Record, heal and fit the calls of any client of models.",
         "services": "Run the services of the tagged dialogue, and configure them.",
         "turnlog": "Check turn logs.",
     },
@@ -78,7 +80,7 @@ OTHER_WORDS = {
 }  # fmt: skip
 """Other words for commands, and former names of commands that are not the name of a subcommand."""
 
-SUBGROUPS = ("session", "config", "turnlog", "services", "ledger", "cache")
+SUBGROUPS = ("session", "config", "turnlog", "services", "ledger", "cache", "proxy")
 """Groups whose subcommands are suggested for an unknown command, first match first."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import cast
@@ -17,6 +17,7 @@ from nexus.server.tenants import Tenants
 
 try:
     import uvicorn
+    from starlette.types import ASGIApp
 
     from nexus.server.app import HttpLimits, HttpServer
     from nexus.server.connections import Connection, max_connections
@@ -103,29 +104,62 @@ async def serve_http(
     """
     stopping = stopping or asyncio.Event()
     limits = limits or HttpLimits()
-    stop = stopping.set
 
     # One tenant owns the whole server; of several, none may stop the others'.
-    service = Service(tenants, stop if len(tokens.tenants) == 1 else None)
+    service = Service(tenants, stopping.set if len(tokens.tenants) == 1 else None)
     sites = AllowedSites((str(listener.getsockname()[0]), *hosts), tuple(origins))
-    config = uvicorn.Config(
+    await serve_app(
         HttpServer(service, tokens, sites, limits).app,
+        listener,
+        stopping=stopping,
+        stop_work=tenants.stop_turns,
+        grace_s=tenants.options.grace_s,
+        send_s=limits.send_s,
+        started=started,
+    )
+
+
+async def serve_app(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    stopping: asyncio.Event,
+    stop_work: Callable[[], Awaitable[None]],
+    grace_s: float,
+    send_s: float,
+    started: Callable[[], None] | None = None,
+) -> None:
+    """Serve an application until SIGTERM, SIGINT or `stopping`.
+
+    Args:
+        app: The application.
+        listener: A socket of `open_socket`. It is closed at the end.
+        stopping: Stops it once it is set.
+        stop_work: Awaited before the server stops to answer.
+        grace_s: Seconds for responses that have begun.
+        send_s: Seconds after which a client is disconnected that does not read its response.
+        started: Called when it accepts requests.
+    """
+    stop = stopping.set
+    config = uvicorn.Config(
+        app,
+        interface="asgi3",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http=cast("type[asyncio.Protocol]", partial(Connection, send_s=limits.send_s)),
+        http=cast("type[asyncio.Protocol]", partial(Connection, send_s=send_s)),
         lifespan="on",
         limit_concurrency=max_connections(),
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=int(tenants.options.grace_s) + _MARGIN_S,
+        timeout_graceful_shutdown=int(grace_s) + _MARGIN_S,
     )
     server = _Uvicorn(config, started)
 
-    async def stop_turns() -> None:
+    async def end() -> None:
         await stopping.wait()
-        await tenants.stop_turns()  # uvicorn answers /health and /ready until then
+        await stop_work()  # uvicorn answers until then
         server.should_exit = True
         asyncio.get_running_loop().call_later(_MARGIN_S, end_paused)
 
@@ -136,7 +170,7 @@ async def serve_http(
                 connection.abort()
 
     with stop_signals(stop):
-        ending = asyncio.ensure_future(stop_turns())
+        ending = asyncio.ensure_future(end())
         try:
             await server.serve(sockets=[listener])
         finally:

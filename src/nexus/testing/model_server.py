@@ -25,15 +25,14 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.providers.errors.bodies import error_body, overflow_message
 from nexus.providers.received import items_of
 from nexus.testing.fakes import WordCounter
 from nexus.testing.scripted_replies import (
     Format,
     ScriptedReply,
     StopReason,
-    error_body,
     error_event,
-    overflow_message,
     reply_body,
     reply_events,
 )

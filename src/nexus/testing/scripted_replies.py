@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from nexus.providers.errors.bodies import error_body
 from nexus.types.message import ToolCall
 from nexus.types.request import TokenUsage
 
@@ -22,18 +23,6 @@ Fields: TypeAlias = dict[str, Any]
 _ANTHROPIC_STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 _GEMINI_STOPS = {"stop": "STOP", "length": "MAX_TOKENS", "tool_calls": "STOP", "content_filter": "SAFETY"}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-
-_ANTHROPIC_ERRORS = {
-    401: "authentication_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
-"""Names of errors by HTTP status (docs.anthropic.com/en/api/errors)."""
-_GEMINI_ERRORS = {
-    401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE",
-}  # fmt: skip
-"""Names of errors by HTTP status (google.golang.org/grpc/codes)."""
 
 
 class ScriptedReply(Struct, frozen=True):
@@ -70,17 +59,6 @@ def reply_events(format_: Format, body: Fields, *, usage: bool = True) -> Iterat
     return _gemini_events(body)
 
 
-def error_body(format_: Format, status: int, message: str, **fields: Any) -> Fields:
-    """Return the body of an error; `fields` are added to it, for example `code`."""
-    if format_ == "anthropic":
-        kind = _ANTHROPIC_ERRORS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        return {"type": "error", "error": {"type": kind, "message": message, **fields}}
-    if format_ == "gemini":
-        kind = _GEMINI_ERRORS.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
-        return {"error": {"code": status, "message": message, "status": kind, **fields}}
-    return {"error": {"message": message, "type": "error", "param": None, "code": None, **fields}}
-
-
 def error_event(format_: Format, status: int, message: str) -> str:
     """Return the event that reports an error within a stream."""
     if format_ == "responses":
@@ -90,26 +68,6 @@ def error_event(format_: Format, status: int, message: str) -> str:
     if format_ == "anthropic":
         return _event("error", body)
     return _data(body)
-
-
-def overflow_message(format_: Format, limit_tokens: int, prompt_tokens: int) -> tuple[str, Fields]:
-    """Return a provider's words for a prompt that is too long, and further fields of the error."""
-    code: Fields = {"type": "invalid_request_error", "code": "context_length_exceeded"}
-    match format_:
-        case "anthropic":
-            return f"prompt is too long: {prompt_tokens} tokens > {limit_tokens} maximum", {}
-        case "gemini":
-            text = "The input token count ({}) exceeds the maximum number of tokens allowed ({})."
-            return text.format(prompt_tokens, limit_tokens), {}
-        case "responses":
-            text = "Your input exceeds the context window of this model. Please adjust your input and try again."
-            return text, {**code, "param": "input"}
-        case "openai":
-            text = (
-                f"This model's maximum context length is {limit_tokens} tokens. However, your messages resulted in "
-                f"{prompt_tokens} tokens. Please reduce the length of the messages."
-            )
-            return text, {**code, "param": "messages"}
 
 
 def _chat_body(reply: ScriptedReply) -> Fields:

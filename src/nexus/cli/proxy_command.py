@@ -1,0 +1,331 @@
+"""`nexus proxy`: a proxy between clients and their models, which records, heals and fits; its state and its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nexus.cli._options import CommandOptions, NexusGroup
+from nexus.cli._output import emit
+from nexus.cli._parameters import Choice
+from nexus.cli._tables import print_explanation, print_table
+from nexus.engine import open_engine
+from nexus.engine.async_engine import AsyncEngine
+from nexus.errors import NotFound
+from nexus.ledger.location import open_ledger
+from nexus.proxy.pages import explained, explanation_of, text_of_call
+from nexus.proxy.reports import stored_report
+from nexus.proxy.running import RunningProxy, announced, running_proxies
+from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
+from nexus.render.console import printable, printable_lines
+from nexus.server.logs import STANDARD_ERROR, open_logs
+from nexus.server.security import Tokens, read_tokens
+from nexus.types.counts import count_noun
+from nexus.workspace.files.reader import home_folder
+
+PORT = 8788
+LEDGER = "proxy.db"
+SETTINGS = "proxy.toml"
+
+
+class _ProxyGroup(NexusGroup):
+    """A group whose own options are those of its subcommand `run`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Run `run` if no subcommand is named."""
+        names = {*self.list_commands(ctx), "-h", "--help"}
+        if not names.intersection(args):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("proxy", cls=_ProxyGroup)
+def command() -> None:
+    """Run a proxy between clients and their models: it records each call, and heals and fits requests if asked to.
+
+    Point a client at it: for example ANTHROPIC_BASE_URL=http://127.0.0.1:8788 claude. `nexus wrap` does both. Without a
+    subcommand it is `nexus proxy run`.
+
+    Example: nexus proxy --budget 100000
+    """
+
+
+def proxy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of what a proxy does with requests."""
+    options = [
+        click.option(
+            "--mode",
+            type=Choice(("record", "heal", "fit")),
+            help="`record` changes nothing, `heal` repairs what providers refuse, `fit` keeps the budget [record; fit "
+            "with --budget].",
+        ),
+        click.option(
+            "--budget", type=click.IntRange(min=1), help="Tokens of a request, tools and system prompt included."
+        ),
+        click.option(
+            "--upstream",
+            "upstreams",
+            multiple=True,
+            metavar="[FORMAT=]URL",
+            help="Server that requests go to, for all or for `anthropic`, `openai` or `gemini`; repeatable.",
+        ),
+        click.option(
+            "--config", type=click.Path(dir_okay=False), metavar="FILE", help="Settings in TOML [~/.nexus/proxy.toml]."
+        ),
+        click.option("--no-cache-marks", is_flag=True, help="Add no cache breakpoints where a client sets none."),
+        click.option("--fail-open", is_flag=True, help="Send requests over the budget that cannot be fitted."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def settings_of(
+    options: CommandOptions,
+    *,
+    mode: str | None,
+    upstreams: tuple[str, ...],
+    config: str | None,
+    no_cache_marks: bool,
+    fail_open: bool,
+    others: Sequence[dict[str, Any]] = (),
+) -> ProxySettings:
+    """Return the settings of a command line and its file; `others` are upstreams behind all. Raises BadConfig, BadSetting."""
+    file = Path(config).expanduser() if config else home_folder() / SETTINGS
+    changes: dict[str, Any] = {"upstreams": named_upstreams(upstreams)}
+    if options.budget is not None:
+        changes["budget"] = options.budget
+        changes["mode"] = "fit"
+    if mode is not None:
+        changes["mode"] = mode
+    if no_cache_marks:
+        changes["cache_marks"] = False
+    if fail_open:
+        changes["fail_open"] = True
+    return read_settings(file if config or file.exists() else None, changes, others)
+
+
+def ledger_of(options: CommandOptions) -> str:
+    """Return the place of a proxy's ledger: the one that was named, else the user's."""
+    return options.ledger or str(home_folder() / LEDGER)
+
+
+def open_proxy_engine(options: CommandOptions) -> AsyncEngine:
+    """Return the engine that a proxy records with. Raises LedgerError, LedgerUnusable."""
+    store = open_ledger(None, ledger_of(options), home_folder())
+    try:
+        return AsyncEngine(open_engine(None, ledger=store))
+    except BaseException:
+        store.close()
+        raise
+
+
+@command.subcommand("run")
+@click.option("--host", default="127.0.0.1", help="Address to listen at [127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, help=f"Port; 0 is a free one [{PORT}].")
+@proxy_options
+@click.option(
+    "--token-file", type=click.Path(dir_okay=False), help="File with lines `TOKEN USER`; requests need a token then."
+)
+@click.option("--allow-remote", is_flag=True, help="Allow an address that other machines reach. It needs --token-file.")
+@click.option("--allow-host", multiple=True, help="Name of this server in the Host header; repeatable.")
+@click.option("--allow-origin", multiple=True, help="Site whose pages may call this server; repeatable.")
+@click.option(
+    "--grace", type=click.FloatRange(min=0), default=30.0, help="Seconds for running answers at the end [30]."
+)
+@click.option("--error-log", default="-", metavar="FILE", help="File of the log, in JSON lines [standard error].")
+def run(
+    options: CommandOptions,
+    *,
+    host: str,
+    port: int,
+    token_file: str | None,
+    allow_remote: bool,
+    allow_host: tuple[str, ...],
+    allow_origin: tuple[str, ...],
+    grace: float,
+    error_log: str,
+    **chosen: Any,
+) -> int:
+    """Run a proxy until SIGTERM or Ctrl-C.
+
+    It changes nothing unless --mode or --budget says so. What it records is in ~/.nexus/proxy.db, or in --ledger.
+
+    Example: nexus proxy run --budget 100000 --port 8788
+    """
+    from nexus.proxy.serve import serve_proxy
+    from nexus.server.http import open_socket, url_of
+
+    settings = settings_of(options, **chosen)
+    if allow_remote and token_file is None:
+        raise click.UsageError(
+            "--allow-remote needs --token-file: others would use the proxy, and read what it records"
+        )
+    tokens: Tokens | None = read_tokens(Path(token_file)) if token_file else None
+    listener = open_socket(host, port, allow_remote=allow_remote)
+    url = url_of(listener)
+    ledger = ledger_of(options)
+
+    def started() -> None:
+        if options.as_json:
+            emit({"url": url, "mode": settings.mode, "ledger": ledger, "pid": os.getpid()})
+        else:
+            click.echo(f"Nexus proxy at {url}, {_described(settings)}. Stop with Ctrl-C.")
+            click.echo(f"What it records: nexus sessions --ledger {printable(ledger)}")
+        sys.stdout.flush()
+
+    async def serve() -> None:
+        async with open_proxy_engine(options) as nx:
+            await serve_proxy(
+                nx,
+                settings,
+                listener,
+                tokens=tokens,
+                hosts=(host, *allow_host),
+                origins=allow_origin,
+                grace_s=grace,
+                started=started,
+            )
+
+    with open_logs("", error_log or STANDARD_ERROR), announced(home_folder(), RunningProxy(url, os.getpid(), ledger)):
+        asyncio.run(serve())
+    return 0
+
+
+def _described(settings: ProxySettings) -> str:
+    match settings.mode:
+        case "fit":
+            return f"at most {settings.budget:,} tokens a request" if settings.budget else "budgets by model"
+        case "heal":
+            return "repairs what providers refuse"
+        case "off":
+            return "off"
+        case _:
+            return "records and changes nothing"
+
+
+@command.subcommand("status")
+def status(options: CommandOptions) -> None:
+    """Show the running proxies, with their newest conversations and calls.
+
+    Example: nexus proxy status
+    """
+    states: list[dict[str, Any]] = [
+        {**_read(proxy, "/nexus/status"), "url": proxy.url, "pid": proxy.pid} for proxy in _running()
+    ]
+    if options.as_json:
+        emit(states)
+        return
+    for state in states:
+        counts = state["counts"]
+        calls = count_noun(counts.get("calls", 0), "call")
+        others = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if name != "calls")
+        click.echo(f"{state['url']}: {state['mode']}, {calls}{': ' if others else ''}{others}")
+        rows = [_row(conversation) for conversation in state["conversations"]]
+        if rows:
+            names = ("last", "client", "session", "calls", "tokens", "of", "cached", "cost", "left out")
+            print_table(
+                names, rows, numbers=("calls", "tokens", "of", "cached", "cost", "left out"), wraps=("session",)
+            )
+
+
+def _row(conversation: dict[str, Any]) -> tuple[str, ...]:
+    reported = conversation["input_tokens"]
+    cached = f"{100 * conversation['cache_read_tokens'] // reported} %" if reported else ""
+    cost = conversation["cost_usd"]
+    return (
+        f"{datetime.fromtimestamp(conversation['last_ms'] / 1000):%H:%M}",  # noqa: DTZ006 - the user's own time
+        conversation["client"],
+        conversation["session"] or conversation["conversation"],
+        f"{conversation['calls']:,}",
+        f"{conversation['tokens']:,}" if conversation["tokens"] else "",
+        f"{conversation['budget']:,}" if conversation["budget"] else "",
+        cached,
+        "" if cost is None else f"${cost:.2f}",
+        f"{conversation['omitted']:,}" if conversation["omitted"] else "",
+    )
+
+
+@command.subcommand("call")
+@click.argument("call_id", metavar="ID")
+@click.option("--all", "every", is_flag=True, help="List each message of long ranges too.")
+def call(options: CommandOptions, call_id: str, every: bool) -> None:
+    """Show what the proxy did with the call ID: what was changed, and what each message became, and why.
+
+    Each answer has its call's id in the header `x-nexus-call`.
+
+    Example: nexus proxy call 1a2265197573b25e485
+    """
+    with open_proxy_engine(options).engine as nx:
+        report = stored_report(nx.ledger.store, call_id)
+        if report is None:
+            raise NotFound(
+                f"call {call_id!r} not found in {ledger_of(options)} (nexus proxy status)", code="no_such_call"
+            )
+        values = explained(nx, report)
+        if options.as_json:
+            emit(values)
+            return
+        click.echo(printable_lines(text_of_call({**values, "explanation": None})), nl=False)
+        if report.thread:
+            print_explanation(explanation_of(nx, report), every=every, as_json=False)
+
+
+@command.subcommand("off")
+def off(options: CommandOptions) -> None:
+    """Let the running proxies pass everything through at once: nothing is recorded or changed until they are started again.
+
+    Example: nexus proxy off
+    """
+    _set_mode(options, "off")
+
+
+@command.subcommand("on")
+@click.option("--mode", type=Choice(("record", "heal", "fit")), default="record", help="The mode [record].")
+def on(options: CommandOptions, mode: str) -> None:
+    """Let the running proxies record again, or heal or fit.
+
+    Example: nexus proxy on --mode fit
+    """
+    _set_mode(options, mode)
+
+
+def _set_mode(options: CommandOptions, mode: str) -> None:
+    import httpx
+
+    changed: list[dict[str, Any]] = []
+    for proxy in _running():
+        answer = httpx.post(f"{proxy.url}/nexus/mode", json={"mode": mode}, trust_env=False, timeout=10)
+        if answer.status_code != 200:
+            raise click.UsageError(f"{proxy.url}: {answer.json().get('error')}")
+        changed.append({"url": proxy.url, "mode": mode})
+        if not options.as_json:
+            click.echo(f"{proxy.url}: {mode}")
+    if options.as_json:
+        emit(changed)
+
+
+def _running() -> list[RunningProxy]:
+    """Return the running proxies. Raises NotFound."""
+    proxies = running_proxies(home_folder())
+    if not proxies:
+        raise NotFound("no proxy is running (start one: nexus proxy)", code="proxy_not_running")
+    return proxies
+
+
+def _read(proxy: RunningProxy, path: str) -> dict[str, Any]:
+    """Return a page of a running proxy. Raises NotFound."""
+    import httpx
+
+    try:
+        answer = httpx.get(f"{proxy.url}{path}", trust_env=False, timeout=10)
+        return answer.raise_for_status().json()
+    except (httpx.HTTPError, ValueError) as error:
+        raise NotFound(f"proxy at {proxy.url} does not answer: {error}", code="proxy_not_running") from error

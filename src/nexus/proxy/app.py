@@ -1,0 +1,310 @@
+"""The proxy as an ASGI application: what is checked first, which requests are its own, and the way of all others.
+
+Order of the checks: Host, Origin, token, size of the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import httpx
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from nexus.engine.async_engine import AsyncEngine
+from nexus.errors import NexusError
+from nexus.providers.errors.bodies import error_body
+from nexus.proxy.clients import client_name, place_of
+from nexus.proxy.exchange import BrokenAnswer, Exchange, Incoming, Refusal
+from nexus.proxy.pages import explained, status_of, text_of_call
+from nexus.proxy.recording import CallRecorder
+from nexus.proxy.reports import CallReport, Reports, new_id, stored_report
+from nexus.proxy.requests import ModelRequest, format_of
+from nexus.proxy.settings import ProxySettings
+from nexus.proxy.upstream import VIA, open_client, request_headers
+from nexus.server.logs import describe_failure
+from nexus.server.security import AllowedSites, Tokens
+
+LOG = logging.getLogger("nexus.proxy")
+
+MAX_BODY_BYTES = 256 * 2**20
+
+OWN_PATHS = "/nexus/"
+"""Beginning of the paths that are the proxy's own."""
+
+TOKEN_PATH = "/nexus/as/"  # noqa: S105 - a path
+"""Before a token and the client's path, for clients that send no headers of their own."""
+
+TOKEN_HEADER = "x-nexus-token"  # noqa: S105 - a name
+
+Message: TypeAlias = MutableMapping[str, Any]
+
+
+class Proxy:
+    """A proxy, as the ASGI application `app`.
+
+    Args:
+        settings: What it does with requests.
+        nx: The engine that it records with.
+        sites: Hosts and origins that are answered.
+        tokens: Tokens of its users; None if everybody who reaches it may use it.
+        clock_ms: Returns the current time.
+    """
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        nx: AsyncEngine,
+        sites: AllowedSites,
+        tokens: Tokens | None,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.reports = Reports()
+        self.counts: Counter[str] = Counter()
+        """Calls of models by outcome, and those that are not recorded."""
+        self._nx = nx
+        self._recorder = CallRecorder(nx)
+        self._sites = sites
+        self._tokens = tokens
+        self._clock_ms = clock_ms
+        self._client: httpx.AsyncClient | None = None
+        self._own = Starlette(
+            routes=[
+                Route("/nexus/health", self._health, methods=["GET"]),
+                Route("/nexus/status", self._status, methods=["GET"]),
+                Route("/nexus/calls/{call_id}", self._call, methods=["GET"]),
+                Route("/nexus/mode", self._set_mode, methods=["POST"]),
+            ]
+        )
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._respond(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self._open():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[None]:
+        async with open_client() as client:
+            self._client = client
+            warming = None
+            if self.settings.mode == "fit":  # so that no request waits half a second for it
+                warming = asyncio.ensure_future(self._nx.warm())
+            yield
+            if warming is not None:
+                await asyncio.wait({warming})
+
+    # requests ----------------------------------------------------------------------------------------------------
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope, token = _without_token(scope)
+        request = Request(scope, receive)
+        format_ = format_of(request.method, request.url.path)
+        try:
+            user = self._checked(request, token)
+            if scope["path"].startswith(OWN_PATHS):
+                await self._own(scope, receive, send)
+                return
+            data = await _body(request)
+            exchange = self._exchange(request, data, user)
+            await self._until_gone(exchange, receive, send)
+        except Refusal as refusal:
+            body = error_body(format_ or "openai", refusal.status, str(refusal), **refusal.fields)
+            await JSONResponse(body, refusal.status)(scope, receive, send)
+        except (BrokenAnswer, ClientDisconnect):
+            return  # without an end, so that the connection is closed
+        except Exception as error:  # noqa: BLE001 - uvicorn would log it with its texts
+            LOG.error("internal error: %s", describe_failure(error))  # noqa: TRY400 - a traceback may have texts
+            body = error_body(format_ or "openai", 500, "nexus proxy: internal error (its log has it)")
+            await JSONResponse(body, 500)(scope, receive, send)
+
+    def _checked(self, request: Request, token: str) -> str:
+        """Return the user of a request. Raises Refusal."""
+        host = request.headers.get("host", "")
+        origin = request.headers.get("origin")
+        if not self._sites.has_host(host):
+            raise Refusal(421, "nexus proxy: not the name of this server in Host (use 127.0.0.1, or --allow-host)")
+        if origin is not None and not self._sites.has_origin(origin, host):
+            raise Refusal(403, "nexus proxy: pages of other sites may not use it (--allow-origin)")
+        if self._tokens is None:
+            return ""
+        tenant = self._tokens.tenant_of(f"Bearer {token or request.headers.get(TOKEN_HEADER, '')}")
+        if tenant is None:
+            raise Refusal(
+                401,
+                f"nexus proxy: token missing or wrong (header {TOKEN_HEADER}, or {TOKEN_PATH}TOKEN before the path)",
+            )
+        return tenant
+
+    def _exchange(self, request: Request, data: bytes, user: str) -> Exchange:
+        """Return a request with all that its way needs. Raises Refusal."""
+        assert self._client is not None
+        settings = self.settings
+        headers = request.headers
+        if VIA[1].decode() in headers.get("via", ""):
+            raise Refusal(508, "nexus proxy: the upstream is this proxy itself (set another one with --upstream)")
+        path = request.url.path
+        format_ = format_of(request.method, path)
+        model_request = None
+        model = ""
+        if format_ is not None:
+            model_request = ModelRequest(format_, path, data, headers.get("content-encoding", ""))
+            model = model_request.model
+        client = client_name(headers)
+        upstream = settings.upstream_for(format_ or _family(request), client, model)
+        if not upstream:
+            raise Refusal(404, f"nexus proxy: no upstream for {path[:100]} (add --upstream URL)")
+        target = request.scope["raw_path"] or path.encode()
+        if request.scope["query_string"]:
+            target += b"?" + request.scope["query_string"]
+        incoming = Incoming(request.method, target, request_headers(headers.raw), data, upstream)
+        report = CallReport(id=new_id(), at_ms=self._clock_ms(), client=client, path=path, upstream=upstream)
+        report.mode = settings.mode
+        report.received_bytes = len(data)
+        if model_request is None:
+            return Exchange(self._client, settings, incoming, place_of(headers, None, settings, user), report)
+        place = place_of(headers, model_request, settings, user)
+        report.format = model_request.format
+        report.model = model
+        report.conversation = place.conversation
+        report.user = place.user
+        recorder = self._recorder if settings.mode != "off" else None
+        self.reports.add(report)
+        return Exchange(self._client, settings, incoming, place, report, model_request, recorder)
+
+    async def _until_gone(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        """Run an exchange until it ends or its client is gone; then the upstream's connection is closed too."""
+        running = asyncio.ensure_future(exchange.run(send))
+        leaving = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                exchange.report.error = "client gone"
+                running.cancel()
+            await asyncio.wait({running})
+        finally:
+            leaving.cancel()
+            running.cancel()
+            await self._end(exchange)
+        if running.cancelled():
+            raise BrokenAnswer
+        error = running.exception()
+        if error is None:
+            return
+        if isinstance(error, (Refusal, BrokenAnswer)):
+            raise error
+        if isinstance(error, OSError):  # the client does not read any more
+            raise BrokenAnswer from error
+        exchange.report.error = f"internal error: {type(error).__name__}"
+        raise error
+
+    async def _end(self, exchange: Exchange) -> None:
+        """Count a call, and store the report of one that is not recorded."""
+        report = exchange.report
+        report.duration_ms = exchange.elapsed_ms()
+        if exchange.request is None:
+            return
+        self.counts["calls"] += 1
+        self.counts[report.outcome] += 1
+        self.counts["errors"] += bool(report.error)
+        if exchange.recorder is None:
+            self.counts["off"] += 1
+        elif not report.session:
+            self.counts["not recorded"] += 1
+            with suppress(asyncio.CancelledError):
+                await exchange.recorder.save(report)
+
+    # its own pages -----------------------------------------------------------------------------------------------
+
+    async def _health(self, _request: Request) -> Response:
+        return JSONResponse({"status": "ok", "mode": self.settings.mode})
+
+    async def _status(self, _request: Request) -> Response:
+        return JSONResponse(status_of(self.settings, self.counts, self.reports.newest()))
+
+    async def _call(self, request: Request) -> Response:
+        call_id = request.path_params["call_id"]
+        store = self._nx.engine.ledger.store
+        try:
+            report = self.reports.get(call_id) or await self._nx.run(stored_report, store, call_id)
+            if report is None:
+                return JSONResponse({"error": f"call {call_id[:40]!r} not found"}, 404)
+            values = await self._nx.run(explained, self._nx.engine, report)
+        except NexusError as error:
+            return JSONResponse({"error": str(error), "code": error.code}, 409)
+        if _wants_text(request.headers):
+            return PlainTextResponse(text_of_call(values))
+        return JSONResponse(values)
+
+    async def _set_mode(self, request: Request) -> Response:
+        try:
+            mode = json.loads(await _body(request))["mode"]
+            values = {**msgspec.structs.asdict(self.settings), "mode": mode}
+            self.settings = msgspec.convert(values, ProxySettings)
+        except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+            return JSONResponse({"error": str(error)[:300]}, 400)
+        return JSONResponse({"mode": self.settings.mode})
+
+
+def _without_token(scope: Scope) -> tuple[Scope, str]:
+    """Return a request without the token in its path, and the token; empty if the path has none."""
+    if not scope["path"].startswith(TOKEN_PATH):
+        return scope, ""
+    token, _, rest = scope["path"].removeprefix(TOKEN_PATH).partition("/")
+    raw_rest = scope["raw_path"].removeprefix(TOKEN_PATH.encode()).partition(b"/")[2]
+    return {**scope, "path": f"/{rest}", "raw_path": b"/" + raw_rest}, token
+
+
+def _family(request: Request) -> Any:
+    """Return the format of the provider that a request without a model is for, by its path and headers."""
+    path = request.url.path
+    headers = request.headers
+    if path.startswith(("/v1beta", "/v1alpha", "/upload/")) or "x-goog-api-key" in headers:
+        return "gemini"
+    if "anthropic-version" in headers or "/messages" in path:
+        return "anthropic"
+    if path.startswith("/v1/"):
+        return "openai"
+    return None
+
+
+def _wants_text(headers: Mapping[str, str]) -> bool:
+    accept = headers.get("accept", "")
+    return "text/" in accept and "json" not in accept
+
+
+async def _body(request: Request) -> bytes:
+    """Return a request's body. Raises Refusal."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > MAX_BODY_BYTES:
+            raise Refusal(413, f"nexus proxy: body has more than {MAX_BODY_BYTES:,} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

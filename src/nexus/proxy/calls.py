@@ -1,0 +1,217 @@
+"""A call on the engine's side: its context, the body that is sent, and the record of its answer. Everything here blocks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from nexus.context import AssembledContext
+from nexus.engine import Engine
+from nexus.errors import BadReply, BadSetting, BadTool
+from nexus.providers.prompt_cache import cost_of_reply
+from nexus.providers.replies import read_reply
+from nexus.providers.streams import StreamReader
+from nexus.proxy.cache_breakpoints import has_breakpoints, with_allowed_breakpoints, with_breakpoints
+from nexus.proxy.reports import CallReport
+from nexus.proxy.requests import ModelRequest, encoded
+from nexus.text.as_received import ReceivedFormat
+from nexus.types.request import AgentResult
+
+NO_LIMIT = 1 << 40
+"""Tokens of a budget that leaves everything in."""
+
+IMAGE_BYTES = (
+    b'"image',
+    b'"input_image',
+    b'"document"',
+    b'"file"',
+    b'"input_file',
+    b"inlineData",
+    b"inline_data",
+    b"fileData",
+    b"file_data",
+)
+"""Words of bodies whose tokens are not bounded by their bytes: a short address may be a large image."""
+
+TOKENS_PER_BYTE = 1.6
+"""Upper bound: o200k_base has at most one token for a byte, and no model counts more than 1.5 times as many."""
+
+_SHOWN_REASONS = 20
+
+
+class CallPlace(Struct, frozen=True):
+    """Whose call it is: names that keep lists of different clients, users and conversations apart."""
+
+    client: str
+    user: str = ""
+    conversation: str = ""
+
+
+class PreparedCall(Struct, frozen=True):
+    """What is sent for a request."""
+
+    data: bytes
+    """The body; the received one if nothing had to be changed."""
+    ctx: AssembledContext
+
+
+def surely_fits(request: ModelRequest, budget: int) -> bool:
+    """Return True if a body's size says that it is within a budget, whatever it contains."""
+    is_bounded = len(request.text) * TOKENS_PER_BYTE <= budget
+    return is_bounded and not any(name in request.text for name in IMAGE_BYTES)
+
+
+def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None) -> AssembledContext:
+    """Return the context of a request. Raises what `Engine.mirror` raises.
+
+    Args:
+        nx: The engine.
+        request: The request.
+        place: Whose call it is.
+        budget: Its tokens; None leaves everything in.
+    """
+    options: dict[str, Any] = {
+        "scope": place.client,
+        "conversation": place.conversation,
+        "window": False,
+        "provider": request.format,
+        "system": request.system_text,
+        "budget": budget or NO_LIMIT,
+    }
+    if place.user:
+        options["principal"] = place.user
+    if request.model:
+        options["model"] = request.model
+    try:
+        return nx.mirror(request.items, tools=request.tools, extra=request.settings, **options)
+    except BadSetting:
+        return nx.mirror(request.items, tools=request.tools, **options)
+    except BadTool:
+        # Tools that nothing here can read are sent as received; their size is kept free.
+        reserve = nx.counter.count(json.dumps(request.body.get("tools")))
+        return nx.mirror(request.items, reserve=reserve, **options)
+
+
+def prepare(
+    nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None, report: CallReport, *, marks: bool
+) -> PreparedCall:
+    """Return the body to send, healed and within the budget, and say in the report what is changed and why.
+
+    Raises what `Engine.mirror` raises.
+
+    Args:
+        nx: The engine.
+        request: The request.
+        place: Whose call it is.
+        budget: Its tokens; None leaves everything in.
+        report: Gets outcome, reasons and tokens.
+        marks: Add cache breakpoints if there are none.
+    """
+    ctx = assemble(nx, request, place, budget)
+    report.tokens = ctx.token_budget.used.total
+    if ctx.mirrored is not None and ctx.mirrored.unchanged:
+        return PreparedCall(marked_body(request, report) if marks else request.data, ctx)
+    body = request.with_list(ctx)
+    if request.format == "anthropic":
+        body = with_allowed_breakpoints(body, request.body, adds=marks)
+    report.reasons += changes(ctx, len(request.items))
+    report.omitted = omitted_count(ctx)
+    report.outcome = "fitted" if report.omitted or _is_shortened(ctx) else "healed"
+    return PreparedCall(encoded(body), ctx)
+
+
+def marked_body(request: ModelRequest, report: CallReport) -> bytes:
+    """Return a body with the cache breakpoints that it lacks; as received if it has some, or if it needs none.
+
+    Raises BadEvent for a body that is no request.
+    """
+    if request.format != "anthropic" or has_breakpoints(request.text) or not request.items:
+        return request.data
+    body = with_breakpoints(request.body)
+    if body is request.body:
+        return request.data
+    report.outcome = "marked"
+    report.reasons.append("cache breakpoints added: the client sets none")
+    return encoded(body)
+
+
+def record(nx: Engine, ctx: AssembledContext, result: AgentResult, report: CallReport) -> None:
+    """Store a call with its answer, and say where in the report. Raises what `Engine.record` raises."""
+    report.usage = result.usage
+    report.cost_usd = cost_of_reply(result.usage, ctx.accounting.model_info)
+    report.action = ctx.mirrored.action if ctx.mirrored is not None else ""
+    committed = nx.record(ctx, result)
+    report.thread = committed.thread
+    report.turn = committed.turn
+    report.session = next(iter(nx.ledger.store.labels_of(committed.thread)), ctx.session_label)
+    if committed.added:
+        report.number = nx.calls.find(report.session, committed.turn).count
+
+
+def read_answer(format_: ReceivedFormat, data: bytes, *, is_stream: bool) -> AgentResult:
+    """Return a whole answer. Raises BadReply for one that is not whole or cannot be read."""
+    if not is_stream:
+        try:
+            return read_reply(json.loads(data))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, BadReply):
+                raise
+            raise BadReply(f"answer is no JSON: {str(error)[:200]}") from error
+    reader = StreamReader(format_)
+    for event in events_of(data):
+        if event == "[DONE]":
+            reader.add(event)
+            continue
+        try:
+            reader.add(json.loads(event))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, BadReply):
+                raise
+            raise BadReply(f"event is no JSON: {str(error)[:200]}") from error
+    if not reader.is_complete:
+        raise BadReply("stream ended before its end event")
+    return reader.reply()
+
+
+def events_of(data: bytes) -> Iterator[str]:
+    """Yield the data of a stream's server-sent events, by the rules of the HTML standard."""
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    for block in text.split("\n\n"):
+        lines = [line.removeprefix("data:").removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
+        joined = "\n".join(lines)
+        if joined:
+            yield joined
+
+
+def omitted_count(ctx: AssembledContext) -> int:
+    """Return how many messages of the list are not sent."""
+    mirrored = ctx.mirrored
+    if mirrored is None:
+        return 0
+    total = mirrored.stored_count + mirrored.missing_count
+    sent_count = sum(1 for message in ctx.sent_messages if message.state != "synthetic")
+    return max(total - sent_count, 0)
+
+
+def changes(ctx: AssembledContext, item_count: int) -> list[str]:
+    """Return what differs from the received list, in short sentences without any of its text."""
+    reasons: list[str] = []
+    omitted = omitted_count(ctx)
+    if omitted and ctx.history.opening:
+        reasons.append(f"{omitted} of {item_count} messages not sent, or as excerpts: over the budget")
+    truncated = sum(1 for message in ctx.sent_messages if message.state == "truncated")
+    if truncated:
+        reasons.append(f"{truncated} messages shortened: large results or images")
+    if not ctx.repairs.clean:
+        reasons.append(f"repaired: {ctx.repairs}")
+    reasons += [f"{warning.source}: {warning.message}" for warning in ctx.warnings]
+    if not reasons:
+        reasons.append("written anew, in the form that the provider takes")
+    return reasons[:_SHOWN_REASONS]
+
+
+def _is_shortened(ctx: AssembledContext) -> bool:
+    return ctx.cut is not None or any(message.state == "truncated" for message in ctx.sent_messages)

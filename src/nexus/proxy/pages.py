@@ -1,0 +1,136 @@
+"""What a proxy says of itself: its state, its conversations, and one call with all that was left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nexus.engine import Engine
+from nexus.engine.analysis.explain import Explanation
+from nexus.errors import NotFound
+from nexus.proxy.reports import CallReport
+from nexus.proxy.settings import ProxySettings
+from nexus.types.counts import count_noun
+
+SHOWN_CALLS = 20
+SHOWN_TEXT_CHARS = 2_000
+
+
+class Conversation(Struct, kw_only=True):
+    """The newest calls of one client's conversation, summed up."""
+
+    client: str
+    session: str
+    model: str = ""
+    conversation: str = ""
+    calls: int = 0
+    tokens: int = 0
+    """Of the newest call, as sent."""
+    budget: int = 0
+    input_tokens: int = 0
+    """As the provider reported it, for all calls."""
+    cache_read_tokens: int = 0
+    cost_usd: float | None = None
+    omitted: int = 0
+    """Messages that the newest call was sent without."""
+    last_ms: int = 0
+
+
+def status_of(settings: ProxySettings, counts: Mapping[str, int], reports: Iterable[CallReport]) -> dict[str, Any]:
+    """Return the state of a proxy as JSON values; `reports`: the newest first."""
+    newest = [*reports]
+    return {
+        "mode": settings.mode,
+        "budget": settings.budget,
+        "counts": dict(counts),
+        "conversations": [msgspec.to_builtins(conversation) for conversation in conversations(newest)],
+        "calls": [msgspec.to_builtins(report) for report in newest[:SHOWN_CALLS]],
+    }
+
+
+def conversations(reports: Iterable[CallReport]) -> list[Conversation]:
+    """Return the conversations of these calls, the one with the newest call first."""
+    by_name: dict[tuple[str, str, str], Conversation] = {}
+    for report in reports:
+        name = (report.client, report.user, report.session or report.conversation)
+        conversation = by_name.get(name)
+        if conversation is None:
+            conversation = by_name[name] = Conversation(
+                client=report.client,
+                session=report.session,
+                model=report.model,
+                conversation=report.conversation,
+                tokens=report.tokens,
+                budget=report.budget,
+                omitted=report.omitted,
+                last_ms=report.at_ms,
+            )
+        conversation.calls += 1
+        if report.usage is not None:
+            conversation.input_tokens += report.usage.input_tokens
+            conversation.cache_read_tokens += report.usage.cache_read_tokens
+        if report.cost_usd is not None:
+            conversation.cost_usd = (conversation.cost_usd or 0.0) + report.cost_usd
+    return [*by_name.values()]
+
+
+def explanation_of(nx: Engine, report: CallReport) -> Explanation:
+    """Return what happened to each message of a recorded call. Raises NotFound, and as `Engine.explain`."""
+    label = next(iter(nx.ledger.store.labels_of(report.thread)), "") if report.thread else ""
+    if not label:
+        why = "; ".join(report.reasons) or report.error or "it is still under way"
+        raise NotFound(f"call {report.id} is not recorded: {why}", code="call_not_recorded")
+    return nx.explain(label, report.turn, call=report.number or None)
+
+
+def explained(nx: Engine, report: CallReport) -> dict[str, Any]:
+    """Return a call's report with what happened to each message, as JSON values. Raises as `explanation_of`."""
+    values: dict[str, Any] = msgspec.to_builtins(report)
+    if report.thread:
+        values["explanation"] = msgspec.to_builtins(explanation_of(nx, report))
+    return values
+
+
+def text_of_call(values: Mapping[str, Any]) -> str:
+    """Return an explained call for people."""
+    return "\n".join(_lines(values)) + "\n"
+
+
+def _lines(values: Mapping[str, Any]) -> Iterator[str]:
+    yield f"call {values['id']}: {values['client']}, {values.get('model') or 'no model'}, {values['path']}"
+    yield f"  {values.get('outcome', 'as_received').replace('_', ' ')} ({values.get('mode')})"
+    for reason in values.get("reasons", ()):
+        yield f"  {reason}"
+    if values.get("error"):
+        yield f"  error: {values['error']}"
+    if values.get("session"):
+        yield f"  recorded in {values['session']}, turn {values.get('turn')}, call {values.get('number')}"
+    explanation = values.get("explanation")
+    if not explanation:
+        return
+    yield f"  {explanation['used']:,} of {explanation['available']:,} tokens"
+    for line in explanation["lines"]:
+        if line["state"] != "included":
+            yield f"  {line['state']}: {line['name']} ({line['full_tokens']:,} tokens): {line['reason']}"
+            yield from (f"    {text}" for text in line.get("text", "")[:SHOWN_TEXT_CHARS].splitlines())
+
+
+def summary_of(calls: Iterable[CallReport]) -> str:
+    """Return the sums of calls in one line."""
+    calls = [*calls]
+    used = [call.usage for call in calls if call.usage is not None]
+    prompt = sum(usage.input_tokens for usage in used)
+    read = sum(usage.cache_read_tokens for usage in used)
+    costs = [call.cost_usd for call in calls if call.cost_usd is not None]
+    parts = [count_noun(len(calls), "call")]
+    if prompt:
+        parts.append(f"{count_noun(prompt, 'token')} of input, {100 * read // prompt} % from the cache")
+    if costs:
+        parts.append(f"${sum(costs):.2f} at list prices")
+    changed = sum(1 for call in calls if call.outcome in ("fitted", "healed"))
+    if changed:
+        parts.append(f"{changed} shortened or repaired")
+    return ", ".join(parts)

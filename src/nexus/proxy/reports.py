@@ -1,0 +1,112 @@
+"""What a proxy did with each call: kept in memory for its status, and as a document of the ledger."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from nexus.ledger.store import LedgerStore
+from nexus.types.decoding import decodable
+from nexus.types.request import TokenUsage
+
+KIND = "proxy_call"
+"""Kind of the documents."""
+
+MAX_REPORTS = 500
+"""Calls that are kept in memory."""
+
+Outcome: TypeAlias = Literal["as_received", "marked", "healed", "fitted", "unread", "refused"]
+
+
+class CallReport(Struct, kw_only=True):
+    """One call that went through a proxy. It has no text of the conversation and no key."""
+
+    id: str
+    at_ms: int
+    client: str
+    path: str
+    format: str = ""
+    model: str = ""
+    conversation: str = ""
+    """The client's own id of the conversation."""
+    user: str = ""
+    upstream: str = ""
+    mode: str = ""
+    outcome: Outcome = "as_received"
+    """`marked`: only cache breakpoints were added. `unread`: sent as received, because it could not be read or fitted."""
+    reasons: list[str] = []
+    """What was changed, and why; why a call was not read or not recorded."""
+    budget: int = 0
+    """Tokens of the budget; 0 without one."""
+    tokens: int = 0
+    """Tokens of the request as sent, counted; 0 if they were not."""
+    received_bytes: int = 0
+    sent_bytes: int = 0
+    tries: int = 1
+    """Requests that were sent upstream: a second one after the provider refused the first as too long."""
+    status: int = 0
+    """HTTP status of the answer; 0 if there was none."""
+    error: str = ""
+    """Why there was no whole answer."""
+    first_byte_ms: float = 0.0
+    """Time from the request's end to the first byte of the answer's body."""
+    added_ms: float = 0.0
+    """Time that this proxy took before the request was sent."""
+    duration_ms: float = 0.0
+    usage: TokenUsage | None = None
+    """As the provider reported it."""
+    cost_usd: float | None = None
+    session: str = ""
+    """Label of the session that has the call; empty if it is not recorded."""
+    thread: int = 0
+    turn: int = 0
+    number: int = 0
+    """Number of the call in its turn."""
+    action: str = ""
+    """What recording did to the session: `append`, `fork`, `new` or `repeat`."""
+    omitted: int = 0
+    """Messages of the list that were not sent."""
+
+
+def new_id() -> str:
+    """Return an id for a call; ids rise with time."""
+    return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
+
+
+class Reports:
+    """The newest reports, and those of the ledger."""
+
+    def __init__(self) -> None:
+        self._newest: OrderedDict[str, CallReport] = OrderedDict()
+
+    def add(self, report: CallReport) -> None:
+        """Keep a report, which may still change."""
+        self._newest[report.id] = report
+        while len(self._newest) > MAX_REPORTS:
+            self._newest.popitem(last=False)
+
+    def newest(self) -> list[CallReport]:
+        """Return the kept reports, newest first."""
+        return [*reversed(self._newest.values())]
+
+    def get(self, call_id: str) -> CallReport | None:
+        """Return a kept report; None if there is none."""
+        return self._newest.get(call_id)
+
+
+def store_report(store: LedgerStore, report: CallReport) -> None:
+    """Store a report in the ledger. Raises LedgerError."""
+    store.put_document(KIND, report.id, msgspec.to_builtins(report))
+
+
+def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
+    """Return a call's report of the ledger; None if there is none. Raises LedgerError."""
+    document = store.document(KIND, call_id)
+    if document is None:
+        return None
+    return msgspec.convert(document.body, decodable(CallReport), strict=False)

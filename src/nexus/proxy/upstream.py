@@ -1,0 +1,72 @@
+"""Requests to upstream servers, and their answers as they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import httpx
+
+HOP_HEADERS = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+"""Headers of one connection (RFC 9110, 7.6.1), which are not passed on."""
+
+OWN_PREFIX = b"x-nexus-"
+"""Beginning of the headers that are this proxy's own."""
+
+VIA = (b"via", b"1.1 nexus-proxy")
+"""Tells a proxy that a request has come through one already."""
+
+_SET_ANEW = frozenset({b"host", b"content-length", b"accept-encoding", b"expect"})
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def open_client() -> httpx.AsyncClient:
+    """Return a client that waits for an answer as long as its caller does."""
+    timeout = httpx.Timeout(None, connect=15.0, write=60.0)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    return httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
+
+
+def request_headers(received: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return the headers to send upstream. Bodies are asked for without compression, so that they can be read."""
+    headers = [*received]
+    listed = _named_in_connection(headers)
+    headers_to_send = [
+        (name, value)
+        for name, value in headers
+        if name not in HOP_HEADERS and name not in _SET_ANEW and name not in listed and not name.startswith(OWN_PREFIX)
+    ]
+    return [*headers_to_send, (b"accept-encoding", b"identity"), VIA]
+
+
+def response_headers(response: httpx.Response, *, keeps_length: bool) -> Headers:
+    """Return the headers to send to the client."""
+    headers = [(name.lower(), value) for name, value in response.headers.raw]
+    listed = _named_in_connection(headers)
+    dropped = HOP_HEADERS | listed
+    if not keeps_length:
+        dropped |= {b"content-length"}
+    return [(name, value) for name, value in headers if name not in dropped]
+
+
+def build_request(
+    client: httpx.AsyncClient, method: str, base_url: str, target: bytes, headers: Headers, data: bytes
+) -> httpx.Request:
+    """Return a request; its path and query are those that the client sent, byte for byte, behind the upstream's own path."""
+    base = httpx.URL(base_url)
+    path = base.raw_path.rstrip(b"/")
+    if path and target.startswith(path + b"/"):
+        path = b""  # the client's address has the upstream's path already
+    url = base.copy_with(raw_path=path + target)
+    return client.build_request(method, url, headers=headers, content=data if data or method == "POST" else None)
+
+
+def _named_in_connection(headers: Headers) -> frozenset[bytes]:
+    """Return the headers that `Connection` names."""
+    values = (value for name, value in headers if name == b"connection")
+    return frozenset(name.strip().lower() for value in values for name in value.split(b","))

@@ -1,0 +1,131 @@
+"""Who may use a proxy, whose conversations are kept apart, and what is never kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import nexus
+from nexus.server.security import Tokens
+from nexus.testing.model_server import model_server, reply
+from proxy.running import RunningProxy, running_proxy
+from proxy.test_formats import ask, request_of
+
+TOKENS = {"token-of-anna-1234567": "anna", "token-of-bert-1234567": "bert"}
+
+
+def post(running: RunningProxy, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.post(running.url + path, json=body, headers=named, trust_env=False, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "127.0.0.1.evil.example"}, 421),
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+    ],
+)
+def test_pages_of_other_sites_reach_neither_models_nor_records(headers: dict[str, str], status: int) -> None:
+    path, body = request_of("anthropic", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider) as running:
+        assert post(running, path, body, **headers).status_code == status
+        for own in ("/nexus/status", "/nexus/calls/1"):
+            assert running.get(own, **headers).status_code == status
+        assert (
+            httpx.post(f"{running.url}/nexus/mode", json={"mode": "off"}, headers=headers, trust_env=False).status_code
+            == status
+        )
+        assert running.get("/nexus/health").json()["mode"] == "record"
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("way", ["header", "path"])
+def test_token_is_asked_for_and_not_sent_upstream(way: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "l.db"
+    path, body = request_of("anthropic", ["Hello."])
+    token = next(iter(TOKENS))
+    with model_server(reply("ok")) as provider, running_proxy(provider, ledger, tokens=Tokens(TOKENS)) as running:
+        for wrong in ("", "wrong-token-12345678"):
+            assert post(running, path, body, x_nexus_token=wrong).status_code == 401
+            assert running.get("/nexus/status", **{"x-nexus-token": wrong}).status_code == 401
+        if way == "header":
+            answer = post(running, path, body, x_nexus_token=token)
+        else:
+            answer = post(running, f"/nexus/as/{token}{path}", body)
+        assert answer.status_code == 200
+        call = running.get(f"/nexus/calls/{answer.headers['x-nexus-call']}", **{"x-nexus-token": token}).json()
+    (sent,) = provider.requests
+    assert call["user"] == "anna"
+    assert token not in json.dumps(sent.headers) + sent.path
+    assert token.encode() not in ledger.read_bytes()
+
+
+def test_same_lists_of_two_users_are_two_sessions() -> None:
+    texts = ["Hello.", "Hi.", "My secret is 42. " * 30, "I see.", "And now?"]
+    with model_server(reply("Fine.")) as provider, running_proxy(provider, tokens=Tokens(TOKENS)) as running:
+        sessions: list[str] = []
+        for token in (*TOKENS, *TOKENS):
+            path, body = request_of("anthropic", texts)
+            answer = post(running, path, body, x_nexus_token=token)
+            report = running.get(f"/nexus/calls/{answer.headers['x-nexus-call']}", **{"x-nexus-token": token}).json()
+            sessions.append(report["session"])
+    assert sessions[0] != sessions[1]
+    assert sessions[2:] == sessions[:2]
+
+
+def test_conversations_of_one_client_are_told_apart_by_its_id() -> None:
+    path, body = request_of("anthropic", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider) as running:
+        answers = [post(running, path, body, x_claude_code_session_id=name) for name in ("one", "two", "one")]
+        calls = [running.call(answer.headers["x-nexus-call"]) for answer in answers]
+    assert [call["client"] for call in calls] == ["claude-code"] * 3
+    assert calls[0]["session"] == calls[2]["session"] != calls[1]["session"]
+
+
+def test_restart_goes_on_with_the_session(tmp_path: Path) -> None:
+    ledger = tmp_path / "l.db"
+    texts = ["Hello."]
+    sessions: list[str] = []
+    with model_server(reply("ok")) as provider:
+        for _ in range(3):
+            with running_proxy(provider, ledger) as running:
+                answer = ask(running, *request_of("openai", texts))
+                sessions.append(running.call(answer.headers["x-nexus-call"])["session"])
+            texts += ["ok", "And then?"]
+    assert len(set(sessions)) == 1
+    with nexus.open(ledger=ledger) as nx:
+        assert len(nx.history(sessions[0])) == 6
+
+
+def test_mode_is_changed_while_it_runs() -> None:
+    path, body = request_of("anthropic", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider, budget=50_000) as running:
+        outcomes: list[str] = []
+        for mode in ("off", "heal", "fit", "record", "wrong"):
+            answer = httpx.post(f"{running.url}/nexus/mode", json={"mode": mode}, trust_env=False)
+            assert answer.status_code == (400 if mode == "wrong" else 200)
+            outcomes.append(ask(running, path, body).headers["x-nexus-outcome"])
+        status = running.get("/nexus/status").json()
+    assert outcomes == ["as_received", "marked", "marked", "as_received", "as_received"]
+    assert status["counts"]["off"] == 1
+    assert status["counts"]["calls"] == 5
+    assert [call["session"] != "" for call in status["calls"]] == [True, True, True, True, False]
+    assert sum(conversation["calls"] for conversation in status["conversations"]) == 5
+
+
+def test_call_is_told_to_people_and_programs() -> None:
+    path, body = request_of("anthropic", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider) as running:
+        call_id = ask(running, path, body).headers["x-nexus-call"]
+        text = running.get(f"/nexus/calls/{call_id}", accept="text/plain")
+        assert text.headers["content-type"].startswith("text/plain")
+        assert text.text.startswith(f"call {call_id}: other, claude-sonnet-4-5, /v1/messages\n")
+        assert "recorded in " in text.text
+        assert running.get("/nexus/calls/unknown").status_code == 404

@@ -1,0 +1,222 @@
+"""Faults of clients, upstream servers and of the proxy itself: nothing is in the way, and nothing is made up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import nexus
+from nexus.errors import LedgerFull
+from nexus.testing.model_server import break_stream, hang, model_server, reply, respond
+from proxy.running import RunningProxy, running_proxy
+from proxy.test_formats import FORMATS, ask, request_of
+from proxy.upstream import upstream
+
+MODES: tuple[dict[str, Any], ...] = ({}, {"mode": "heal"}, {"mode": "fit", "budget": 50_000})
+all_modes = pytest.mark.parametrize("settings", MODES, ids=["record", "heal", "fit"])
+
+
+def send(running: RunningProxy, method: str, path: str, data: bytes = b"", **headers: str) -> httpx.Response:
+    return httpx.request(method, running.url + path, content=data, headers=headers, trust_env=False, timeout=60)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_upstream_that_is_down_is_an_error_in_the_providers_form(format_: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with running_proxy(f"http://127.0.0.1:{port}") as running:
+        answer = ask(running, *request_of(format_, ["Hello."]))
+    assert answer.status_code == 502
+    assert f"upstream http://127.0.0.1:{port} not reached" in answer.json()["error"]["message"]
+    assert (answer.json().get("type") == "error") == (format_ == "anthropic")
+
+
+@all_modes
+def test_errors_go_through_with_their_headers_and_unknown_fields(settings: dict[str, Any]) -> None:
+    body = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down", "new_field": [1]}}
+    step = respond(429, body, **{"retry-after": "17", "x-new-header": "new"})
+    with model_server(step) as provider, running_proxy(provider, **settings) as running:
+        answer = ask(running, *request_of("anthropic", ["Hello."]))
+        assert len(provider.requests) == 1
+    assert (answer.status_code, answer.json()) == (429, body)
+    assert answer.headers["retry-after"] == "17"
+    assert answer.headers["x-new-header"] == "new"
+
+
+@all_modes
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b'{"model": 5}',
+        b'{"messages": 7, "model": "m"}',
+        b"\xff\xfe",
+        b'{"a":' * 5000,
+    ],
+)
+def test_bodies_that_are_no_requests_go_upstream_as_they_are(settings: dict[str, Any], data: bytes) -> None:
+    received: list[bytes] = []
+    with upstream(received) as url, running_proxy(url, **settings) as running:
+        answer = send(running, "POST", "/v1/messages", data)
+        call = running.call(answer.headers["x-nexus-call"])
+    assert (answer.status_code, answer.content) == (400, b'{"error":"bad"}')
+    assert received == [data]
+    assert not call["session"]
+
+
+@pytest.mark.parametrize("fault", ["disconnect", "malformed", "end", "error"])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_stream_that_breaks_is_broken_for_the_client_too(format_: str, fault: Any) -> None:
+    step = break_stream(reply("A long answer with many words."), fault, after=3)
+    path, body = request_of(format_, ["Hello."], stream=True)
+    with model_server(step) as provider, running_proxy(provider) as running:
+        pieces: list[bytes] = []
+        broke = False
+        call_id = ""
+        try:
+            with httpx.stream("POST", running.url + path, json=body, trust_env=False, timeout=30) as answer:
+                call_id = answer.headers["x-nexus-call"]
+                pieces += answer.iter_raw()
+        except httpx.RemoteProtocolError:
+            broke = True
+        with httpx.stream("POST", provider.anthropic_url + path, json=body, trust_env=False) as direct:
+            expected: list[bytes] = []
+            try:
+                expected += direct.iter_raw()
+            except httpx.RemoteProtocolError:
+                assert broke
+        assert broke == (fault == "disconnect")
+        assert b"".join(pieces) == b"".join(expected)
+        call = running.call(call_id)
+    assert not call["session"]
+    assert call["error"] or call["reasons"]
+
+
+def test_client_that_goes_away_stops_the_upstream() -> None:
+    with model_server(reply("word " * 200, event_interval_s=0.05)) as provider, running_proxy(provider) as running:
+        path, body = request_of("anthropic", ["Hello."], stream=True)
+        with httpx.stream("POST", running.url + path, json=body, trust_env=False) as answer:
+            call_id = answer.headers["x-nexus-call"]
+            next(answer.iter_raw())
+        wait_until(lambda: len(provider.abandoned) == 1)
+        wait_until(lambda: running.call(call_id)["error"] == "client gone")
+
+
+def test_client_that_goes_away_before_the_answer_stops_the_upstream() -> None:
+    with model_server(hang()) as provider, running_proxy(provider) as running:
+        path, body = request_of("anthropic", ["Hello."])
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(running.url + path, json=body, trust_env=False, timeout=0.5)
+        wait_until(lambda: len(provider.abandoned) == 1)
+
+
+@all_modes
+def test_compressed_request_arrives_as_it_was_sent(settings: dict[str, Any]) -> None:
+    path, body = request_of("openai", ["Hello."])
+    data = gzip.compress(json.dumps(body).encode())
+    received: list[bytes] = []
+    with upstream(received) as url, running_proxy(url, **settings) as running:
+        answer = send(running, "POST", path, data, **{"content-encoding": "gzip"})
+    assert answer.headers["x-nexus-outcome"] == "as_received"
+    assert received == [data]
+
+
+def test_unknown_compression_is_not_sent_over_the_budget_unseen() -> None:
+    path, _ = request_of("openai", ["Hello."])
+    received: list[bytes] = []
+    with upstream(received) as url, running_proxy(url, mode="fit", budget=2_000) as running:
+        answer = send(running, "POST", path, b"\x28\xb5\x2f\xfd" * 10_000, **{"content-encoding": "zstd"})
+    assert answer.status_code == 400
+    assert received == []
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "PUT", "PATCH", "OPTIONS"])
+def test_other_paths_go_through_untouched(method: str) -> None:
+    received: list[bytes] = []
+    with upstream(received, seen := []) as url, running_proxy(url, mode="fit", budget=2_000) as running:
+        data = b"x" * 50_000 if method in ("PUT", "PATCH") else b""
+        answer = send(running, method, "/v1/files/a%2Fb?limit=3&x=%20", data, authorization="Bearer k")
+    assert answer.status_code == 400
+    assert seen == [f"{method} /v1/files/a%2Fb?limit=3&x=%20"]
+    assert received == [data]
+
+
+def test_token_counting_goes_through_untouched() -> None:
+    received: list[bytes] = []
+    with upstream(received) as url, running_proxy(url, mode="fit", budget=2_000) as running:
+        _, body = request_of("anthropic", ["Hello. " * 9_000])
+        send(running, "POST", "/v1/messages/count_tokens", json.dumps(body).encode())
+    assert received == [json.dumps(body).encode()]
+
+
+def test_proxy_is_not_its_own_upstream() -> None:
+    with model_server() as provider, running_proxy(provider) as first, running_proxy(first.url) as second:
+        answer = ask(second, *request_of("anthropic", ["Hello."]))
+    assert answer.status_code == 508
+    assert provider.requests == []
+
+
+def test_large_body_goes_through() -> None:
+    path, body = request_of("anthropic", ["word " * 4_000_000])
+    with model_server(reply("ok")) as provider, running_proxy(provider) as running:
+        assert ask(running, path, body).status_code == 200
+    assert len(provider.requests[-1].data) > 20_000_000
+
+
+def test_ledger_that_is_full_is_not_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nx = nexus.open(ledger=tmp_path / "l.db")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise LedgerFull("disk full")
+
+    with model_server(reply("ok")) as provider, running_proxy(provider, nx=nx) as running:
+        path, body = request_of("anthropic", ["Hello."])
+        with monkeypatch.context() as patched:
+            patched.setattr(nx.ledger.store, "commit", full)
+            patched.setattr(nx.ledger.store, "put_document", full)
+            answer = ask(running, path, body)
+            assert answer.status_code == 200
+            call = running.call(answer.headers["x-nexus-call"])
+            assert "not recorded: ledger_full" in call["reasons"][0]
+            assert running.get("/nexus/status").json()["counts"]["not recorded"] == 1
+        body["messages"] += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "Again."}]
+        assert running.call(ask(running, path, body).headers["x-nexus-call"])["session"]
+    texts = [message.text() for message in nx.history(nx.sessions()[0].label)]
+    assert texts == ["Hello.", "ok", "Again.", "ok"]
+    nx.close()
+
+
+@pytest.mark.parametrize("settings", MODES[1:], ids=["heal", "fit"])
+def test_fault_of_the_engine_sends_the_request_as_received(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nx = nexus.open(ledger=":memory:")
+    monkeypatch.setattr(nx, "mirror", lambda *_, **__: 1 / 0)
+    path, body = request_of("anthropic", ["Hello. " * 9_000])
+    with model_server(reply("ok")) as provider, running_proxy(provider, nx=nx, **settings) as running:
+        answer = ask(running, path, body)
+    assert answer.headers["x-nexus-outcome"] == "unread"
+    assert provider.requests[-1].data == json.dumps(body, indent=1).encode()
+    nx.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread does, at most about half a minute."""
+    for _ in range(1_500):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it did not happen")
