@@ -30,6 +30,7 @@ print every target with its figures. Real sessions are not in this repository \
 
 TITLES: Mapping[str, str] = {
     "prefix": "Prompt cache",
+    "proxy": "Proxy",
     "forms": "Cost of context formats",
     "next_call": "Next call",
     "sending": "Sending",

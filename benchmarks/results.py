@@ -12,6 +12,7 @@ from benchmarks.sessions import ROOT
 
 NAMES = (
     "prefix",
+    "proxy",
     "forms",
     "next_call",
     "sending",

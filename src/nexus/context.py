@@ -233,7 +233,8 @@ class Mirrored:
     reserve: int
     """Tokens that the caller adds to the request itself."""
     state: object = dataclass_field(repr=False, compare=False)
-    _is_unchanged: Callable[[], bool] = dataclass_field(default=bool, repr=False, compare=False)
+    _has_unchanged_list: Callable[[], bool] = dataclass_field(default=bool, repr=False, compare=False)
+    _has_unchanged_tools: Callable[[], bool] = dataclass_field(default=bool, repr=False, compare=False)
 
     @property
     def unchanged(self) -> bool:
@@ -242,7 +243,15 @@ class Mirrored:
         False if the list is not in a format of the model's provider, or if anything is added to its system prompt. Text
         passed as `system=` counts as received.
         """
-        return self._is_unchanged()
+        return self._has_unchanged_tools() and self._has_unchanged_list()
+
+    @property
+    def has_unchanged_list(self) -> bool:
+        """True if the messages and the system prompt are unchanged, whatever became of the tools.
+
+        This is for programs that send the received tools themselves.
+        """
+        return self._has_unchanged_list()
 
 
 @dataclass(frozen=True, slots=True)

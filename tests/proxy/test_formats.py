@@ -79,3 +79,34 @@ def test_conversation_goes_through_as_received_and_is_one_session(format_: str, 
         said = [message.text() for message in nx.history(session.label)]
         assert said == [*texts[:-1]]
     assert b"secret-key-1" not in ledger.read_bytes()
+
+
+TELLTALE = (
+    'It sends event: message_stop, then data: [DONE] or "finishReason": "STOP" and response.completed, and goes on. '
+)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_only_the_end_of_a_stream_waits_for_its_record(format_: str) -> None:
+    path, body = request_of(format_, ["Hello."], stream=True)
+    text = TELLTALE * 3
+    with model_server(reply(text, event_interval_s=0.02)) as provider, running_proxy(provider) as running:
+        pieces: list[bytes] = []
+        recorded: list[bool] = []
+        with httpx.stream("POST", running.url + path, json=body, trust_env=False, timeout=60) as answer:
+            for piece in answer.iter_raw():
+                pieces.append(piece)
+                recorded.append(bool(running.call(answer.headers["x-nexus-call"])["session"]))
+    joined = b"".join(pieces)
+    assert joined.count(b"finishReason") >= 3
+    assert len(pieces) > 8
+    assert sum(recorded) <= 2
+    assert recorded[-1]
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_answer_that_comes_byte_by_byte_is_recorded(format_: str) -> None:
+    path, body = request_of(format_, ["Hello."], stream=True)
+    with model_server(reply("First answer.", byte_interval_s=0.0005)) as provider, running_proxy(provider) as running:
+        call = running.call(ask(running, path, body).headers["x-nexus-call"])
+    assert call["session"]

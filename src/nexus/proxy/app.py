@@ -34,6 +34,7 @@ from nexus.proxy.settings import ProxySettings
 from nexus.proxy.upstream import VIA, open_client, request_headers
 from nexus.server.logs import describe_failure
 from nexus.server.security import AllowedSites, Tokens
+from nexus.types.decoding import decodable
 
 LOG = logging.getLogger("nexus.proxy")
 
@@ -259,7 +260,7 @@ class Proxy:
         try:
             mode = json.loads(await _body(request))["mode"]
             values = {**msgspec.structs.asdict(self.settings), "mode": mode}
-            self.settings = msgspec.convert(values, ProxySettings)
+            self.settings = msgspec.convert(values, decodable(ProxySettings))
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             return JSONResponse({"error": str(error)[:300]}, 400)
         return JSONResponse({"mode": self.settings.mode})

@@ -18,7 +18,7 @@ from nexus.proxy.cache_breakpoints import has_breakpoints, with_allowed_breakpoi
 from nexus.proxy.reports import CallReport
 from nexus.proxy.requests import ModelRequest, encoded
 from nexus.text.as_received import ReceivedFormat
-from nexus.types.request import AgentResult
+from nexus.types.request import TOOLS_ORIGIN, AgentResult
 
 NO_LIMIT = 1 << 40
 """Tokens of a budget that leaves everything in."""
@@ -38,6 +38,9 @@ IMAGE_BYTES = (
 
 TOKENS_PER_BYTE = 1.6
 """Upper bound: o200k_base has at most one token for a byte, and no model counts more than 1.5 times as many."""
+
+_OF_NO_CHANGE = (TOOLS_ORIGIN, "nexus:model")
+"""Sources of warnings that change nothing here: tools are sent as received, and a model is what the client names."""
 
 _SHOWN_REASONS = 20
 
@@ -112,7 +115,7 @@ def prepare(
     """
     ctx = assemble(nx, request, place, budget)
     report.tokens = ctx.token_budget.used.total
-    if ctx.mirrored is not None and ctx.mirrored.unchanged:
+    if ctx.mirrored is not None and ctx.mirrored.has_unchanged_list:
         return PreparedCall(marked_body(request, report) if marks else request.data, ctx)
     body = request.with_list(ctx)
     if request.format == "anthropic":
@@ -207,7 +210,9 @@ def changes(ctx: AssembledContext, item_count: int) -> list[str]:
         reasons.append(f"{truncated} messages shortened: large results or images")
     if not ctx.repairs.clean:
         reasons.append(f"repaired: {ctx.repairs}")
-    reasons += [f"{warning.source}: {warning.message}" for warning in ctx.warnings]
+    reasons += [
+        f"{warning.source}: {warning.message}" for warning in ctx.warnings if warning.source not in _OF_NO_CHANGE
+    ]
     if not reasons:
         reasons.append("written anew, in the form that the provider takes")
     return reasons[:_SHOWN_REASONS]

@@ -256,11 +256,15 @@ class Exchange:
         try:
             async for piece in response.aiter_raw():
                 self.report.first_byte_ms = self.report.first_byte_ms or self.elapsed_ms()
-                has_end = record is not None and record.add(piece)
-                if has_end or held_pieces:
-                    held_pieces.append(piece)
-                else:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                sent_bytes = len(piece)
+                if record is not None:
+                    sent_bytes = record.add(piece)
+                if held_pieces:
+                    sent_bytes = 0
+                if sent_bytes:
+                    await send({"type": "http.response.body", "body": piece[:sent_bytes], "more_body": True})
+                if sent_bytes < len(piece):
+                    held_pieces.append(piece[sent_bytes:])
                 if record is not None:
                     record.begin()
         except httpx.HTTPError as error:

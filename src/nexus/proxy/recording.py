@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 from nexus.context import AssembledContext
@@ -25,13 +26,14 @@ MAX_ANSWER_BYTES = 32 * 2**20
 MAX_WAITING = 64
 """Calls that wait to be recorded. Further ones are not: their messages are recorded with the conversation's next call."""
 
-_ENDS: dict[str, tuple[bytes, ...]] = {
-    "anthropic": (b"message_stop",),
-    "openai": (b"[DONE]",),
-    "responses": (b"response.completed", b"response.incomplete", b"response.failed"),
-    "gemini": (b"finishReason",),
+_LAST_EVENTS = {
+    "anthropic": rb'^(?:event: ?message_stop|data: ?\{"type": ?"message_stop")',
+    "openai": rb"^data: ?\[DONE\]",
+    "responses": rb'^(?:event: ?|data: ?\{"type": ?")response\.(?:completed|incomplete|failed)',
+    "gemini": rb'(?<!\\)"finishReason": ?"[A-Z]',
 }
-"""Words of the last event of a stream."""
+_ENDS = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _LAST_EVENTS.items()}
+"""The last event of a stream, and not what a model says of it: there quotes are escaped, and lines do not begin."""
 
 
 class CallRecorder:
@@ -83,16 +85,21 @@ class AnswerRecord:
         self._size = 0
         self._is_given_up = False
 
-    def add(self, piece: bytes) -> bool:
-        """Keep a piece of the answer; return True if its end is in it, which waits until the call is recorded."""
+    def add(self, piece: bytes) -> int:
+        """Keep a piece of the answer; return how many of its bytes are before the end, which waits for the record."""
         if self._is_given_up:
-            return False
+            return len(piece)
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > MAX_ANSWER_BYTES:
             self._give_up("the answer has more than 32 MiB")
-            return False
-        return not self._is_stream or any(event in piece for event in _ENDS[self._request.format])
+            return len(piece)
+        if not self._is_stream:
+            return 0
+        end = _ENDS[self._request.format].search(piece)
+        if end is None:
+            return len(piece)
+        return piece.rfind(b"\n", 0, end.start()) + 1
 
     def begin(self) -> None:
         """Read the request, while the answer arrives."""

@@ -11,7 +11,7 @@ from nexus.assembly.assemble import assemble
 from nexus.context import AssembledContext
 from nexus.engine.events import event_of
 from nexus.engine.mirror import Mirror, PlacedList
-from nexus.engine.mirror.unchanged import is_unchanged
+from nexus.engine.mirror.unchanged import has_unchanged_list, has_unchanged_tools
 from nexus.engine.preparation import Preparation
 from nexus.types.request import Event, Request
 
@@ -46,6 +46,9 @@ def assemble_list(
     )
     ctx = assemble(authorized.request, resolved.profile, inputs)
     own_system = "" if preparation.settings.system else system
-    check = partial(is_unchanged, ctx, client.form, client.messages, own_system, authorized.request.tools)
-    mirrored = dataclasses.replace(mirrored, _is_unchanged=check)
+    mirrored = dataclasses.replace(
+        mirrored,
+        _has_unchanged_list=partial(has_unchanged_list, ctx, client.form, client.messages, own_system),
+        _has_unchanged_tools=partial(has_unchanged_tools, ctx, authorized.request.tools),
+    )
     return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))

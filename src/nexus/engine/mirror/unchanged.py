@@ -43,21 +43,21 @@ class ListForm(Struct, frozen=True):
         return self.is_given or self.format in formats
 
 
-def is_unchanged(
-    ctx: AssembledContext,
-    form: ListForm,
-    messages: list[Message],
-    system: str,
-    tools: Sequence[Mapping[str, Any]],
-) -> bool:
-    """Return True if nothing was omitted, truncated, repaired, put back or added.
+def has_unchanged_tools(ctx: AssembledContext, tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the tools are sent as they were passed."""
+    if ctx.provenance.denied_tools or any(map(_is_changed_tool, ctx.warnings)):
+        return False
+    return not has_rewritten_schema(tools)
+
+
+def has_unchanged_list(ctx: AssembledContext, form: ListForm, messages: list[Message], system: str) -> bool:
+    """Return True if nothing of the list was omitted, truncated, repaired, put back or added.
 
     Args:
         ctx: The context of the list.
         form: The form in which the list was read.
         messages: The list's messages, without the system messages that it begins with.
         system: The system prompt that came with the list.
-        tools: The definitions of its tools.
     """
     mirrored = ctx.mirrored
     provenance = ctx.provenance
@@ -65,11 +65,9 @@ def is_unchanged(
         return False
     if not form.is_for(ctx.accounting.model_info.provider_format):
         return False
-    if ctx.system_prompt != system or provenance.denied_tools or provenance.omitted_blocks:
+    if ctx.system_prompt != system or provenance.omitted_blocks:
         return False
-    if ctx.history.opening or ctx.history.closing or any(map(_is_changed_tool, ctx.warnings)):
-        return False
-    if has_rewritten_schema(tools) or _loses_parts(ctx, form):
+    if ctx.history.opening or ctx.history.closing or _loses_parts(ctx, form):
         return False
     if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
         return False

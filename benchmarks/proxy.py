@@ -1,0 +1,365 @@
+"""The proxy on real coding sessions: each call is a client's whole list, sent in turn, and answered as it was then.
+
+What arrives upstream is judged: tokens over the limit, validity, changes without need, the user's turns, and cost by a
+simulated prompt cache. Beside it is the client without a proxy.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+import nexus
+from benchmarks.proxy_transport import transport
+from benchmarks.report import Outcome, Table, Target
+from benchmarks.sessions import ROOT, Call, long_sessions
+from nexus.assembly.fit.excerpts import is_user_turn
+from nexus.testing.model_server import ModelServer, model_server, respond
+from nexus.tokens.counter import get_counter
+from nexus.types.message import Message, Text
+
+MAX_CALLS = 60
+"""Calls of a session that are replayed."""
+
+SYSTEM = "You are a coding agent. " * 40
+HEAD_CHARS = 60
+WHOLE_TOKENS = 400
+MODELS = {"anthropic": "claude-sonnet-4-5", "openai": "gpt-4o"}
+PATHS = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
+TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("Bash", "Read", "Edit", "Write")]
+LOOKBACK = 20
+READ, WRITE = 0.1, 1.25
+Fields = dict[str, Any]
+
+
+class ClientCall(Struct, frozen=True):
+    """One request of a client, and the reply that the next one has."""
+
+    body: Fields
+    reply: Fields
+
+
+class Figures(Struct):
+    """What arrived upstream."""
+
+    calls: int = 0
+    tokens: int = 0
+    over: int = 0
+    invalid: int = 0
+    as_received: int = 0
+    needless: int = 0
+    """Changed although they were within the limit and valid."""
+    cost: float = 0.0
+    cached: float = 0.0
+    turns: int = 0
+    heads: int = 0
+    """User turns of which the first 60 characters are in the session's last request."""
+    short_turns: int = 0
+    whole: int = 0
+    """Those of at most 400 tokens that are there whole."""
+
+
+def client_calls(calls: Sequence[Call], wire: str) -> list[ClientCall]:
+    """Return a session's calls as a client with its whole list sends them, with breakpoints as Claude Code sets them."""
+    messages: list[Message] = []
+    bodies: list[Fields] = []
+    lengths: list[int] = []
+    with nexus.open(ledger=":memory:") as nx:
+        for call in calls[:MAX_CALLS]:
+            event = call.event.results or (Message("user", call.event.content),)
+            messages += event
+            ctx = nx.mirror(messages, model=MODELS[wire], budget=1 << 40, window=False)
+            listed = _unmarked(ctx.to_provider(wire)["messages"])
+            bodies.append(_body(listed, wire))
+            lengths.append(len(listed))
+            messages += call.reply
+        ctx = nx.mirror([*messages, nexus.user("end")], model=MODELS[wire], budget=1 << 40, window=False)
+        lists = [*(body["messages"] for body in bodies[1:]), _unmarked(ctx.to_provider(wire)["messages"])]
+    replies = [_reply(after[length:], wire) for length, after in zip(lengths, lists, strict=True)]
+    return [ClientCall(_marked(body, wire), reply) for body, reply in zip(bodies, replies, strict=True)]
+
+
+def _body(listed: list[Fields], wire: str) -> Fields:
+    if wire == "anthropic":
+        system = [{"type": "text", "text": SYSTEM, "cache_control": {"type": "ephemeral"}}]
+        return {"model": MODELS[wire], "max_tokens": 1_000, "system": system, "tools": TOOLS, "messages": listed}
+    functions = [
+        {"type": "function", "function": {"name": tool["name"], "parameters": tool["input_schema"]}} for tool in TOOLS
+    ]
+    system_message = {"role": "system", "content": SYSTEM}
+    return {"model": MODELS[wire], "tools": functions, "messages": [system_message, *listed]}
+
+
+def _marked(body: Fields, wire: str) -> Fields:
+    if wire != "anthropic":
+        return body
+    last = body["messages"][-1]
+    content = last["content"]
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
+    blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
+    return {**body, "messages": [*body["messages"][:-1], {**last, "content": blocks}]}
+
+
+def _reply(items: Sequence[Fields], wire: str) -> Fields:
+    """Return the reply that a list goes on with, as a provider's answer."""
+    said: list[Fields] = []
+    for item in items:
+        if item["role"] != "assistant":
+            break
+        said.append(item)
+    usage: Fields = {"input_tokens": 0, "output_tokens": 0}
+    if wire == "anthropic":
+        content: list[Fields] = []
+        for item in said:
+            blocks = item["content"]
+            content += [{"type": "text", "text": blocks}] if isinstance(blocks, str) else blocks
+        stop = "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
+        head = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODELS[wire]}
+        return {**head, "content": content, "stop_reason": stop, "usage": usage}
+    message = said[0] if said else {"role": "assistant", "content": "."}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if message.get("tool_calls") else "stop"}
+    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+    return {"id": "c", "object": "chat.completion", "model": MODELS[wire], "choices": [choice], "usage": usage}
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            name: item if name == "input" else _unmarked(item)
+            for name, item in value.items()
+            if name != "cache_control"
+        }
+    return value
+
+
+def user_turns(calls: Sequence[Call]) -> list[str]:
+    """Return what the user said in the calls, without what programs put into his messages."""
+    parts = [part for call in calls[:MAX_CALLS] for part in call.event.content]
+    return [part.text.strip() for part in parts if isinstance(part, Text) and _is_said(part)]
+
+
+def _is_said(part: Text) -> bool:
+    return bool(part.text.strip()) and is_user_turn(Message("user", (part,)))
+
+
+class Cache:
+    """A prompt cache: what a request reads and writes, in tokens, by its blocks."""
+
+    def __init__(self, wire: str) -> None:
+        self._wire = wire
+        self._known = set[int]()
+
+    def send(self, body: Fields, count: Any) -> tuple[int, int, float]:
+        """Return the tokens of a request, those that it reads, and its cost in full input tokens."""
+        chain = 0
+        total = 0
+        read = 0
+        prefixes: list[tuple[int, int]] = []
+        marks: list[int] = []
+        for text, is_marked in _segments(body):
+            chain = hash((chain, text))
+            total += count(text)
+            prefixes.append((chain, total))
+            if is_marked:
+                marks.append(len(prefixes) - 1)
+        if self._wire == "openai":
+            for known, tokens in prefixes:
+                if known in self._known:
+                    read = tokens
+            self._known.update(known for known, _ in prefixes)
+            return total, read, READ * read + (total - read)
+        for mark in marks:
+            for at in range(mark, max(mark - LOOKBACK, -1), -1):
+                if prefixes[at][0] in self._known:
+                    read = max(read, prefixes[at][1])
+        written = max((prefixes[mark][1] for mark in marks), default=0)
+        self._known.update(prefixes[mark][0] for mark in marks)
+        new = max(written - read, 0)
+        return total, read, READ * read + WRITE * new + (total - read - new)
+
+
+def _segments(body: Fields) -> Iterator[tuple[str, bool]]:
+    """Yield the blocks of a prompt in their order, and whether they have a breakpoint."""
+    parts: list[Any] = [*body.get("tools", ()), *_blocks(body.get("system"))]
+    for message in body["messages"]:
+        if message.get("tool_calls") or message["role"] == "tool":
+            parts.append(message)
+        else:
+            parts += [{"role": message["role"], **block} for block in _blocks(message["content"])]
+    for part in parts:
+        plain = {name: value for name, value in part.items() if name != "cache_control"}
+        yield json.dumps(plain, ensure_ascii=False, sort_keys=True), "cache_control" in part
+
+
+def _blocks(content: Any) -> list[Fields]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [*(content or ())]
+
+
+@contextmanager
+def proxied(provider: ModelServer, budget: int) -> Iterator[str]:
+    """Run the proxy before a server and yield its address; without a budget there is none."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from proxy.running import running_proxy
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_proxy(provider, Path(folder) / "l.db", mode="fit", budget=budget) as running,
+    ):
+        yield running.url
+
+
+def replay(wire: str, budget: int, sessions: Sequence[tuple[str, tuple[Call, ...]]], check: Any) -> Figures:
+    """Send all calls of the sessions, through a proxy if there is a budget, and judge what arrives."""
+    import httpx
+
+    figures = Figures()
+    count = get_counter().count
+    recount = _recounter().count
+    with (
+        model_server() as provider,
+        proxied(provider, budget) if budget else _direct(provider) as url,
+        httpx.Client(trust_env=False, timeout=300) as client,
+    ):
+        for name, calls in sessions:
+            cache = Cache(wire)
+            last: Fields = {}
+            for call in client_calls(calls, wire):
+                data = json.dumps(call.body).encode()
+                provider.script(respond(200, call.reply))
+                headers = {"x-claude-code-session-id": name, "content-type": "application/json"}
+                before = len(provider.requests)
+                answer = client.post(url + PATHS[wire], content=data, headers=headers)
+                if answer.status_code != 200 or len(provider.requests) == before:
+                    print(f"{name}: refused: {answer.text[:300]}", file=sys.stderr)
+                    continue
+                request = provider.requests.pop()
+                last = request.body
+                _judge(figures, call, data, request.data, last, budget, check, cache, count, recount)
+            texts = "\n".join(_texts(last.get("messages", ())))
+            for turn in user_turns(calls):
+                figures.turns += 1
+                figures.heads += turn[:HEAD_CHARS] in texts
+                if count(turn) <= WHOLE_TOKENS:
+                    figures.short_turns += 1
+                    figures.whole += turn in texts
+    return figures
+
+
+def _judge(
+    figures: Figures,
+    call: ClientCall,
+    data: bytes,
+    sent: bytes,
+    body: Fields,
+    budget: int,
+    check: Any,
+    cache: Cache,
+    count: Any,
+    recount: Any,
+) -> None:
+    figures.calls += 1
+    size = recount(body)
+    figures.over += bool(budget) and size > budget
+    faults = check(body)
+    figures.invalid += bool(faults)
+    figures.as_received += sent == data
+    received = recount(call.body)
+    figures.needless += sent != data and bool(budget) and 1.5 * received <= budget and not check(call.body)
+    tokens, read, cost = cache.send(body, count)
+    figures.tokens += tokens
+    figures.cached += read
+    figures.cost += cost
+
+
+def _recounter() -> Any:
+    """Return a count of bodies that shares nothing with Nexus'."""
+    from support.validity import Recounter
+
+    return Recounter()
+
+
+@contextmanager
+def _direct(provider: ModelServer) -> Iterator[str]:
+    yield provider.anthropic_url
+
+
+def _texts(messages: Sequence[Fields]) -> Iterator[str]:
+    for message in messages:
+        for block in _blocks(message.get("content")):
+            if isinstance(block.get("text"), str):
+                yield block["text"]
+
+
+def run() -> Outcome:
+    """Replay all sessions on both wires."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.validity import CHECKS
+
+    sessions = [(session.name, session.calls) for session in long_sessions()]
+    rows: list[tuple[Any, ...]] = []
+    targets: list[Target] = []
+    for wire in ("anthropic", "openai"):
+        bare = replay(wire, 0, sessions, CHECKS[wire])
+        for budget in (0, 16_000, 32_000):
+            figures = replay(wire, budget, sessions, CHECKS[wire]) if budget else bare
+            rows.append(_row(wire, budget, figures, bare))
+            if budget:
+                targets += _targets(wire, budget, figures, bare)
+    columns = (
+        "wire", "limit", "calls", "tokens", "over", "invalid", "as received", "changed without need", "cached", "cost",
+        "user turns", "short turns whole",
+    )  # fmt: skip
+    table = Table(
+        "Proxy: a client's whole lists of real coding sessions",
+        "python -m benchmarks proxy",
+        "claude_code_long, at most 60 calls a session, in sequence",
+        columns,
+        tuple(rows),
+    )
+    timed, timed_targets = transport()
+    return Outcome((table, timed), (*targets, *timed_targets))
+
+
+def _targets(wire: str, budget: int, figures: Figures, bare: Figures) -> list[Target]:
+    where = f"{wire} at {budget:,}"
+    most = {16_000: 0.40, 32_000: 0.60}[budget]
+    cost = figures.cost / bare.cost
+    faults = figures.over + figures.invalid + figures.needless
+    return [
+        Target(f"over, invalid or changed without need, {where}", "0", str(faults), not faults),
+        Target(
+            f"user turns by their first 60 characters, {where}",
+            "all",
+            f"{figures.heads} of {figures.turns}",
+            figures.heads == figures.turns,
+        ),
+        Target(f"cost of the client's, {where}", f"≤ {most:.2f}", f"{cost:.2f}", round(cost, 2) <= most),
+    ]
+
+
+def _row(wire: str, budget: int, figures: Figures, bare: Figures) -> tuple[Any, ...]:
+    return (
+        wire,
+        budget or "none",
+        figures.calls,
+        f"{figures.tokens / bare.tokens:.2f}",
+        figures.over,
+        figures.invalid,
+        figures.as_received,
+        figures.needless,
+        f"{figures.cached / max(figures.tokens, 1):.2f}",
+        f"{figures.cost / bare.cost:.2f}",
+        f"{figures.heads} of {figures.turns}",
+        f"{figures.whole} of {figures.short_turns}",
+    )
