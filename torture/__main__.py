@@ -23,6 +23,7 @@ NAMES = (
     "kill_turns",
     "kill_broker",
     "kill_server",
+    "kill_proxy",
     "kill_postgres",
     "postgres_writers",
     "services",

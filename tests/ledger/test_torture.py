@@ -46,6 +46,7 @@ ROUNDS = {
     "kill_turns": 60,
     "kill_broker": 60,
     "kill_server": 20,
+    "kill_proxy": 12,
     "power_loss": 250,
     "io_errors": 30,
     "disk_full": 200,

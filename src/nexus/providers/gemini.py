@@ -84,6 +84,20 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     return {**body_without_messages(ctx), "contents": contents}
 
 
+def has_unordered_results(ctx: AssembledContext) -> bool:
+    """Return True if results are sent in another order than they were received: in that of their calls."""
+    contents = conversation_parts(ctx).fragments
+    return any(
+        _answers_in(ordered(before["parts"], after["parts"])) != _answers_in(after["parts"])
+        for before, after in pairwise(contents)
+    )
+
+
+def _answers_in(parts: list[dict[str, Any]]) -> list[Any]:
+    responses = [part["function_response"] for part in parts if "function_response" in part]
+    return [(response.get("name"), response.get("response")) for response in responses]
+
+
 def body_without_messages(ctx: AssembledContext) -> dict[str, Any]:
     """Return the request before the contents: the model, and the configuration with settings, system slot and tools."""
     config = _flat_settings(body_settings(ctx, "gemini"))

@@ -110,7 +110,7 @@ def _compared(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields = cast("dict[str, Any]", value)
-    is_call = "arguments" in fields or "input" in fields or "args" in fields
+    is_call = any(name in fields for name in ("arguments", "input", "args", "response"))
     skipped = _NOT_COMPARED - {"id"} if is_call else _NOT_COMPARED
     compared: dict[str, Any] = {}
     for name, item in fields.items():

@@ -48,7 +48,7 @@ def assemble_list(
     own_system = "" if preparation.settings.system else system
     mirrored = dataclasses.replace(
         mirrored,
-        _has_unchanged_list=partial(has_unchanged_list, ctx, client.form, client.messages, own_system),
+        _has_unchanged_list=partial(has_unchanged_list, ctx, client.form, client.messages, own_system, client.system),
         _has_unchanged_tools=partial(has_unchanged_tools, ctx, authorized.request.tools),
     )
     return dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, mirrored=mirrored))

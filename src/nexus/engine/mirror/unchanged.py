@@ -9,7 +9,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from nexus.context import AssembledContext
-from nexus.providers import anthropic
+from nexus.providers import anthropic, gemini
 from nexus.providers.anthropic_system import system_blocks
 from nexus.providers.messages import ReadItems
 from nexus.providers.sent_as_received import are_sent_as_received
@@ -50,7 +50,9 @@ def has_unchanged_tools(ctx: AssembledContext, tools: Sequence[Mapping[str, Any]
     return not has_rewritten_schema(tools)
 
 
-def has_unchanged_list(ctx: AssembledContext, form: ListForm, messages: list[Message], system: str) -> bool:
+def has_unchanged_list(
+    ctx: AssembledContext, form: ListForm, messages: list[Message], system: str, opening_system: str
+) -> bool:
     """Return True if nothing of the list was omitted, truncated, repaired, put back or added.
 
     Args:
@@ -58,6 +60,7 @@ def has_unchanged_list(ctx: AssembledContext, form: ListForm, messages: list[Mes
         form: The form in which the list was read.
         messages: The list's messages, without the system messages that it begins with.
         system: The system prompt that came with the list.
+        opening_system: The part of it that the list begins with.
     """
     mirrored = ctx.mirrored
     provenance = ctx.provenance
@@ -65,6 +68,8 @@ def has_unchanged_list(ctx: AssembledContext, form: ListForm, messages: list[Mes
         return False
     if not form.is_for(ctx.accounting.model_info.provider_format):
         return False
+    if opening_system and form.format in ("anthropic", "gemini"):
+        return False  # these providers take no system message at the beginning
     if ctx.system_prompt != system or provenance.omitted_blocks:
         return False
     if ctx.history.opening or ctx.history.closing or _loses_parts(ctx, form):
@@ -95,7 +100,9 @@ def _ids(message: Message) -> tuple[str, list[str]]:
 
 
 def _loses_parts(ctx: AssembledContext, form: ListForm) -> bool:
-    """Return whether the list's format cannot send something that the list has."""
+    """Return whether the list's format cannot send something that the list has, or not in its order."""
     if form.format == "openai" and form.is_given:
         return any(NOT_IN_CHAT in warning.message for warning in ctx.warnings)
+    if form.format == "gemini":
+        return gemini.has_unordered_results(ctx)
     return form.format == "anthropic" and anthropic.has_unpaired_server_tools(ctx)
