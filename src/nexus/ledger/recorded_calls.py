@@ -42,6 +42,13 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
     thread = store.thread_of(session)
     if thread is None:
         raise unknown_session(store, session)
+    return recorded_call_on(store, thread, session, turn, number)
+
+
+def recorded_call_on(
+    store: LedgerStore, thread: int, session: str, turn: int, number: int | None = None
+) -> RecordedCall:
+    """Return call `number` of a turn on a thread, which `session` may have left since. Raises BadReference."""
     turns = store.thread(thread).turn
     if not 1 <= turn <= turns:
         raise BadReference(f"turn {turn} not found: session {session!r} has {count_noun(turns, 'turn')}")

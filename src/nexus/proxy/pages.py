@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nexus.engine import Engine
 from nexus.engine.analysis.explain import Explanation
+from nexus.engine.analysis.replay import explain_call, replay_call
 from nexus.errors import NotFound
 from nexus.proxy.reports import CallReport
 from nexus.proxy.settings import ProxySettings
@@ -79,11 +80,11 @@ def conversations(reports: Iterable[CallReport]) -> list[Conversation]:
 
 def explanation_of(nx: Engine, report: CallReport) -> Explanation:
     """Return what happened to each message of a recorded call. Raises NotFound, and as `Engine.explain`."""
-    label = next(iter(nx.ledger.store.labels_of(report.thread)), "") if report.thread else ""
-    if not label:
+    if not report.thread:
         why = "; ".join(report.reasons) or report.error or "it is still under way"
         raise NotFound(f"call {report.id} is not recorded: {why}", code="call_not_recorded")
-    return nx.explain(label, report.turn, call=report.number or None)
+    call = nx.calls.find_on(report.thread, report.session, report.turn, report.number or None)
+    return explain_call(nx.calls.dependencies, replay_call(nx.calls.dependencies, call))
 
 
 def explained(nx: Engine, report: CallReport) -> dict[str, Any]:

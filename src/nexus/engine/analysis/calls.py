@@ -9,7 +9,14 @@ from nexus.engine.analysis.recorded_inputs import ReplayDeps
 from nexus.engine.preparation import DEFAULT_PROFILE, Preparation
 from nexus.errors import BadConfig, BadReference, NotFound
 from nexus.ledger.operations import Ledger
-from nexus.ledger.recorded_calls import RecordedCall, call_before, last_call, last_model, recorded_call
+from nexus.ledger.recorded_calls import (
+    RecordedCall,
+    call_before,
+    last_call,
+    last_model,
+    recorded_call,
+    recorded_call_on,
+)
 from nexus.policy.authorization import AuthorizedRequest
 from nexus.render.context_json import RENDERERS
 from nexus.types.request import Request
@@ -25,6 +32,10 @@ class RecordedCalls:
     def find(self, session: str, turn: int, call: int | None = None) -> RecordedCall:
         """Return a recorded call of a turn, its last one without `call`. Raises NoSuchSession, BadReference."""
         return recorded_call(self._ledger.store, session, turn, call)
+
+    def find_on(self, thread: int, session: str, turn: int, call: int | None = None) -> RecordedCall:
+        """Return a recorded call of a thread, which `session` may have left since. Raises BadReference."""
+        return recorded_call_on(self._ledger.store, thread, session, turn, call)
 
     def before(self, call: RecordedCall) -> RecordedCall:
         """Return the call that was recorded before this one. Raises BadReference if it is the first."""
