@@ -113,7 +113,9 @@ def test_mode_is_changed_while_it_runs() -> None:
             assert answer.status_code == (400 if mode == "wrong" else 200)
             outcomes.append(ask(running, path, body).headers["x-nexus-outcome"])
         status = running.get("/nexus/status").json()
+        metrics = running.get("/nexus/metrics").text
     assert outcomes == ["as_received", "marked", "marked", "as_received", "as_received"]
+    assert 'nexus_proxy_calls_total{client="other",format="anthropic",outcome="marked"} 2.0' in metrics
     assert status["counts"]["off"] == 1
     assert status["counts"]["calls"] == 5
     assert [call["session"] != "" for call in status["calls"]] == [True, True, True, True, False]

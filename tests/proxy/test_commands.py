@@ -181,3 +181,70 @@ def test_wrapped_client_is_stopped_with_its_wrapper(tmp_path: Path) -> None:
         time.sleep(0.2)
         running.terminate()
         assert running.wait(60) == 9
+
+
+SESSION = [
+    {"type": "user", "uuid": "a", "parentUuid": None, "message": {"role": "user", "content": "Look. " * 4_000}},
+    *(
+        {
+            "type": "assistant",
+            "uuid": f"b{number}",
+            "parentUuid": f"c{number - 1}" if number else "a",
+            "message": {
+                "id": f"msg_{number}",
+                "role": "assistant",
+                "model": "claude-sonnet-4-5",
+                "content": [{"type": "text", "text": f"Answer {number}. " + "word " * 400}],
+                "usage": {"input_tokens": 12_000 + 900 * number, "output_tokens": 400},
+            },
+        }
+        if kind == "reply"
+        else {
+            "type": "user",
+            "uuid": f"c{number}",
+            "parentUuid": f"b{number}",
+            "message": {"role": "user", "content": f"Question {number}. " + "word " * 400},
+        }
+        for number in range(8)
+        for kind in ("reply", "question")
+    ),
+]
+
+
+def test_estimate_says_what_a_budget_would_have_changed(tmp_path: Path) -> None:
+    folder = tmp_path / ".claude" / "projects" / "p"
+    folder.mkdir(parents=True)
+    lines = [{**line, "sessionId": "s", "timestamp": f"2026-11-01T10:{n:02}:00Z"} for n, line in enumerate(SESSION)]
+    (folder / "s.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    high = nexus(tmp_path, "proxy", "estimate")
+    assert high.stdout.startswith("0 of 8 calls (0.0 %) in 1 session had more than 100,000 tokens."), high.stderr
+    low = nexus(tmp_path, "proxy", "estimate", "--budget", "15000")
+    assert "4 of 8 calls (50.0 %) in 1 session had more than 15,000 tokens." in low.stdout
+    assert "simulated: $" in low.stdout
+    (session,) = json.loads(nexus(tmp_path, "proxy", "estimate", "--budget", "15000", "--json").stdout)["sessions"]
+    assert min(session["fitted_cost_usd"], session["cost_usd"]) > 0
+    tiny = nexus(tmp_path, "proxy", "estimate", "--budget", "5000", str(folder / "s.jsonl"))
+    assert "8 calls cannot be made within it" in tiny.stdout
+    (folder / "bad.jsonl").write_text("{")
+    assert "not read" in nexus(tmp_path, "proxy", "estimate").stderr
+    assert nexus(tmp_path, "proxy", "estimate", HOME=str(tmp_path / "none")).returncode == 2
+
+
+def test_doctor_finds_what_other_proxies_left_behind(tmp_path: Path) -> None:
+    (tmp_path / ".claude").mkdir()
+    settings = {"env": {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}}
+    (tmp_path / ".claude" / "settings.json").write_text(json.dumps(settings))
+    (tmp_path / ".bashrc").write_text("# x\nexport OPENAI_BASE_URL=http://localhost:9/v1\n")
+    with model_server() as provider:
+        url = provider.anthropic_url
+        (tmp_path / "p.toml").write_text(f'[[upstreams]]\nurl = "{url}"\n')
+        variables = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "OPENAI_API_KEY": "sk-secret"}
+        ended = nexus(tmp_path, "proxy", "doctor", "--config", "p.toml", "--json", **variables)
+    findings = {finding["subject"]: finding for finding in json.loads(ended.stdout)}
+    assert ended.returncode == 1
+    assert findings["~/.claude/settings.json"]["state"] == "problem"
+    assert "line 2" in findings["~/.bashrc"]["text"]
+    assert "nothing answers" in findings["ANTHROPIC_BASE_URL"]["text"]
+    assert any(finding["text"] == f"{url} answers" for finding in json.loads(ended.stdout))
+    assert "sk-secret" not in ended.stdout
+    assert findings["OPENAI_API_KEY"]["state"] == "ok"

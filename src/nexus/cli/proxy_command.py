@@ -12,14 +12,19 @@ from typing import Any
 
 import click
 
-from nexus.cli._options import CommandOptions, NexusGroup
-from nexus.cli._output import emit
+from nexus.cli._claude_projects import find_projects, projects_folder
+from nexus.cli._options import BUDGET_OPTION, CommandOptions, NexusGroup
+from nexus.cli._output import emit, progress_bar
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_explanation, print_table
-from nexus.engine import open_engine
+from nexus.cli._usage import reported_calls
+from nexus.engine import Engine, open_engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import NotFound
+from nexus.errors import NotFound, UnreadableFile
+from nexus.interop.detect import read
+from nexus.interop.importing import import_transcript
 from nexus.ledger.location import open_ledger
+from nexus.proxy.estimate import SessionEstimate, estimate_session
 from nexus.proxy.pages import explained, explanation_of, text_of_call
 from nexus.proxy.reports import stored_report
 from nexus.proxy.running import RunningProxy, announced, running_proxies
@@ -31,6 +36,8 @@ from nexus.types.counts import count_noun
 from nexus.workspace.files.reader import home_folder
 
 PORT = 8788
+ESTIMATED_BUDGET = 100_000
+"""Tokens of the budget that `estimate` assumes."""
 LEDGER = "proxy.db"
 SETTINGS = "proxy.toml"
 
@@ -276,6 +283,113 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
         click.echo(printable_lines(text_of_call({**values, "explanation": None})), nl=False)
         if report.thread:
             print_explanation(explanation_of(nx, report), every=every, as_json=False)
+
+
+@command.subcommand("doctor")
+@click.option(
+    "--config", type=click.Path(dir_okay=False), metavar="FILE", help="Settings in TOML [~/.nexus/proxy.toml]."
+)
+def doctor(options: CommandOptions, config: str | None) -> int:
+    """Check clients, addresses, keys, upstream servers, and what other proxies left behind. Nothing is changed.
+
+    The exit code is 1 if there is a problem.
+
+    Example: nexus proxy doctor
+    """
+    from nexus.proxy.doctor import examine
+
+    file = Path(config).expanduser() if config else home_folder() / SETTINGS
+    settings = read_settings(file if config or file.exists() else None, {})
+    findings = [*examine(settings, running_proxies(home_folder()), os.environ, Path.home())]
+    if options.as_json:
+        emit(findings)
+    else:
+        print_table(
+            ("state", "subject", "finding"),
+            [(finding.state, finding.subject, finding.text) for finding in findings],
+            wraps=("finding",),
+        )
+    return int(any(finding.state == "problem" for finding in findings))
+
+
+@command.subcommand("estimate")
+@click.argument("files", nargs=-1, type=click.Path(exists=True))
+@BUDGET_OPTION
+def estimate(options: CommandOptions, files: tuple[str, ...]) -> None:
+    """Show what a budget would have changed in sessions of Claude Code: FILES, or all on this machine.
+
+    Calls over the budget are counted by what the provider reported. Costs are simulated, with and without the budget, so
+    that they can be compared; system prompt and tools count as read from the cache.
+
+    Example: nexus proxy estimate --budget 100000
+    """
+    budget = options.budget or ESTIMATED_BUDGET
+    with open_engine(None, ledger=":memory:") as nx, progress_bar("Reading") as progress:
+        names = [name for project in ([] if files else find_projects(projects_folder())) for name in project.files]
+        paths = [*map(Path, files or names)]
+        if not paths:
+            raise click.UsageError(f"no sessions of Claude Code in {projects_folder()} (name FILES)")
+        results: list[SessionEstimate] = []
+        for number, path in enumerate(paths, 1):
+            if progress:
+                progress(number, len(paths))
+            results += _estimates(nx, path, budget)
+    if options.as_json:
+        emit({"budget": budget, "sessions": results})
+    else:
+        _print_estimates(results, budget)
+
+
+def _print_estimates(results: list[SessionEstimate], budget: int) -> None:
+    changed = sorted((result for result in results if result.over), key=lambda result: -result.over)
+    names = ("session", "calls", "over", "largest", "cost", "within")
+    if changed:
+        print_table(names, map(_estimate_row, changed), numbers=names[1:], wraps=("session",))
+    calls = sum(result.calls for result in results)
+    over = sum(result.over for result in results)
+    share = f" ({100 * over / calls:.1f} %)" if calls else ""
+    counts = f"{over:,} of {count_noun(calls, 'call')}{share} in {count_noun(len(results), 'session')}"
+    click.echo(f"{counts} had more than {budget:,} tokens.")
+    click.echo("All others would have gone on as they were.")
+    before = sum(result.cost_usd or 0.0 for result in changed)
+    after = sum(result.fitted_cost_usd or 0.0 for result in changed)
+    if before:
+        click.echo(f"Input of these sessions, simulated: ${before:.2f} as it was, ${after:.2f} within the budget.")
+    refused = sum(result.refused for result in changed)
+    if refused:
+        click.echo(f"{count_noun(refused, 'call')} cannot be made within it: tools and system prompt leave too little.")
+
+
+def _estimate_row(result: SessionEstimate) -> tuple[str, ...]:
+    return (
+        result.session,
+        f"{result.calls:,}",
+        f"{result.over:,}",
+        f"{result.largest_prompt:,}",
+        _dollars(result.cost_usd),
+        _dollars(result.fitted_cost_usd),
+    )
+
+
+def _dollars(amount: float | None) -> str:
+    return "" if amount is None else f"${amount:.2f}"
+
+
+def _estimates(nx: Engine, path: Path, budget: int) -> list[SessionEstimate]:
+    """Return the estimates of a file's sessions with reported usage; a file that is no session has none."""
+    estimates: list[SessionEstimate] = []
+    try:
+        transcripts = [*read(path, None, lambda _bytes: None)]
+    except UnreadableFile as error:
+        click.echo(f"not read: {printable(str(path))}: {printable(str(error))}", err=True)
+        return []
+    for transcript in transcripts:
+        for report in import_transcript(nx, transcript, "", dry_run=False):
+            calls = [call for call in reported_calls(nx, report.session) if not call.is_summary]
+            if calls:
+                usages = [call.usage for call in calls]
+                estimates.append(estimate_session(nx, report.session, calls[-1].model, usages, budget))
+    return estimates
 
 
 @command.subcommand("off")

@@ -26,6 +26,7 @@ from nexus.errors import NexusError
 from nexus.providers.errors.bodies import error_body
 from nexus.proxy.clients import client_name, place_of
 from nexus.proxy.exchange import BrokenAnswer, Exchange, Incoming, Refusal
+from nexus.proxy.metrics import CONTENT_TYPE, Metrics
 from nexus.proxy.pages import explained, status_of, text_of_call
 from nexus.proxy.recording import CallRecorder
 from nexus.proxy.reports import CallReport, Reports, new_id, stored_report
@@ -74,6 +75,7 @@ class Proxy:
         self.reports = Reports()
         self.counts: Counter[str] = Counter()
         """Calls of models by outcome, and those that are not recorded."""
+        self._metrics = Metrics()
         self._nx = nx
         self._recorder = CallRecorder(nx)
         self._sites = sites
@@ -83,6 +85,7 @@ class Proxy:
         self._own = Starlette(
             routes=[
                 Route("/nexus/health", self._health, methods=["GET"]),
+                Route("/nexus/metrics", self._metrics_page, methods=["GET"]),
                 Route("/nexus/status", self._status, methods=["GET"]),
                 Route("/nexus/calls/{call_id}", self._call, methods=["GET"]),
                 Route("/nexus/mode", self._set_mode, methods=["POST"]),
@@ -224,6 +227,7 @@ class Proxy:
         report.duration_ms = exchange.elapsed_ms()
         if exchange.request is None:
             return
+        self._metrics.add(report)
         self.counts["calls"] += 1
         self.counts[report.outcome] += 1
         self.counts["errors"] += bool(report.error)
@@ -238,6 +242,9 @@ class Proxy:
 
     async def _health(self, _request: Request) -> Response:
         return JSONResponse({"status": "ok", "mode": self.settings.mode})
+
+    async def _metrics_page(self, _request: Request) -> Response:
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def _status(self, _request: Request) -> Response:
         return JSONResponse(status_of(self.settings, self.counts, self.reports.newest()))

@@ -1,0 +1,137 @@
+"""Checks of what a proxy needs on this machine, and of what other proxies left behind. Nothing is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from nexus.providers.received import mapping
+from nexus.proxy.running import RunningProxy
+from nexus.proxy.settings import DEFAULT_UPSTREAMS, ProxySettings
+from nexus.proxy.wrapping import CLIENTS
+
+State: TypeAlias = Literal["ok", "note", "problem"]
+
+CONNECT_S = 5.0
+
+KEY_VARIABLES = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+ADDRESS_VARIABLES = (
+    "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL",
+)  # fmt: skip
+SHELL_FILES = (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".config/fish/config.fish")
+SETTINGS_FILES = (".claude/settings.json", ".claude/settings.local.json", ".gemini/settings.json")
+MAX_FILE_BYTES = 2_000_000
+
+
+class Finding(Struct, frozen=True):
+    """One thing that was checked."""
+
+    state: State
+    subject: str
+    text: str
+
+
+def examine(
+    settings: ProxySettings, proxies: Iterable[RunningProxy], environment: Mapping[str, str], home: Path
+) -> Iterator[Finding]:
+    """Yield what is right, worth knowing and wrong. Values of keys are never shown.
+
+    Args:
+        settings: The proxy's settings.
+        proxies: Those that run.
+        environment: The variables of the user's programs.
+        home: The user's home folder.
+    """
+    yield from _clients()
+    running = [*proxies]
+    for proxy in running:
+        yield _reachable(proxy.url, f"proxy of process {proxy.pid}")
+    if not running:
+        yield Finding("note", "proxy", "none is running (nexus proxy, or nexus wrap CLIENT)")
+    own = {proxy.url for proxy in running}
+    yield from _addresses(environment, own)
+    yield from _left_behind(home, own)
+    for variable in KEY_VARIABLES:
+        if environment.get(variable):
+            yield Finding("ok", variable, "is set; it is passed on and never stored")
+    for url in dict.fromkeys([*(upstream.url for upstream in settings.upstreams), *DEFAULT_UPSTREAMS.values()]):
+        yield _reachable(url, "upstream")
+
+
+def _clients() -> Iterator[Finding]:
+    for name in (*CLIENTS, "llm"):
+        program = shutil.which(name)
+        if program:
+            yield Finding("ok", name, f"is installed: nexus wrap {name}")
+
+
+def _addresses(environment: Mapping[str, str], own: set[str]) -> Iterator[Finding]:
+    """Yield the variables that send clients elsewhere than to their providers."""
+    for variable in ADDRESS_VARIABLES:
+        url = environment.get(variable, "")
+        if not url:
+            continue
+        if any(url.startswith(address) for address in own):
+            yield Finding("ok", variable, f"leads to a running proxy: {url}")
+        elif _is_local(url):
+            found = _reachable(url, variable)
+            text = f"leads to {url}, which is no proxy of Nexus"
+            if found.state == "problem":
+                text = f"leads to {url}, where nothing answers: clients hang or fail (unset {variable})"
+            yield Finding(found.state if found.state == "problem" else "note", variable, text)
+        else:
+            yield Finding("note", variable, f"leads to {urlsplit(url).hostname}; `nexus wrap` uses it as upstream")
+
+
+def _left_behind(home: Path, own: set[str]) -> Iterator[Finding]:
+    """Yield addresses of this machine in settings of clients and shells: what a proxy that is gone may have left."""
+    for name in SETTINGS_FILES:
+        for variable, url in mapping(mapping(_json_of(home / name)).get("env")).items():
+            if variable in ADDRESS_VARIABLES and _is_local(str(url)) and str(url) not in own:
+                yield Finding("problem", f"~/{name}", f"sets {variable} to {url} (remove it, if that proxy is gone)")
+    for name in SHELL_FILES:
+        for number, line in enumerate(_text_of(home / name).splitlines(), 1):
+            is_setting = any(variable in line for variable in ADDRESS_VARIABLES) and not line.lstrip().startswith("#")
+            if is_setting and ("127.0.0.1" in line or "localhost" in line):
+                yield Finding("problem", f"~/{name}", f"line {number} sends clients to an address of this machine")
+
+
+def _reachable(url: str, subject: str) -> Finding:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with socket.create_connection((parts.hostname or "", port), CONNECT_S):
+            return Finding("ok", subject, f"{url} answers")
+    except OSError as error:
+        return Finding("problem", subject, f"{url} not reached: {error.strerror or error}")
+
+
+def _is_local(url: str) -> bool:
+    try:
+        return (urlsplit(url).hostname or "") in ("127.0.0.1", "localhost", "::1")
+    except ValueError:
+        return False
+
+
+def _text_of(file: Path) -> str:
+    try:
+        if os.path.getsize(file) > MAX_FILE_BYTES:  # noqa: PTH202 - the same error for all
+            return ""
+        return file.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _json_of(file: Path) -> object:
+    try:
+        return json.loads(_text_of(file))
+    except (ValueError, RecursionError):
+        return None
