@@ -79,8 +79,7 @@ def test_ctrl_c_takes_queued_messages_back_one_by_one(chat: Start, server: Model
     shown = talk.wait_for("2 more messages", PROMPT)
     assert "is in the input line, and 1 more will follow it there" in " ".join(shown.split())
     assert len(server.requests) == 1
-    talk.say("", "Sent now.")
-    talk.wait_for("1 more message ·", PROMPT)
+    talk.say("", "Sent now.", "1 more message ·", PROMPT)
     talk.say("", "messages  ", PROMPT)
     talk.say(" too", "Sent too.", "7 tokens in")
     assert [texts[0] for _, texts in turns(empty)] == ["Talk", "Later", "A draft too"]

@@ -65,12 +65,12 @@ def command() -> None:
 
 
 def proxy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of what a proxy does with requests."""
+    """Add the options for mode, budget and upstreams."""
     options = [
         click.option(
             "--mode",
             type=Choice(("record", "heal", "fit")),
-            help="`record` changes nothing, `heal` repairs what providers refuse, `fit` keeps the budget [record; fit "
+            help="`record` changes nothing, `heal` repairs invalid lists, `fit` keeps the budget [record; fit "
             "with --budget].",
         ),
         click.option(
@@ -163,7 +163,7 @@ def run(
 ) -> int:
     """Run a proxy until SIGTERM or Ctrl-C.
 
-    It changes nothing unless --mode or --budget says so. What it records is in ~/.nexus/proxy.db, or in --ledger.
+    It changes nothing unless --mode or --budget says so. The records are in ~/.nexus/proxy.db, or in --ledger.
 
     Example: nexus proxy run --budget 100000 --port 8788
     """
@@ -264,7 +264,7 @@ def _row(conversation: dict[str, Any]) -> tuple[str, ...]:
 @click.argument("call_id", metavar="ID")
 @click.option("--all", "every", is_flag=True, help="List each message of long ranges too.")
 def call(options: CommandOptions, call_id: str, every: bool) -> None:
-    """Show what the proxy did with the call ID: what was changed, and what each message became, and why.
+    """Show the call ID: its changes, and the state of each message with the reason.
 
     Each answer has its call's id in the header `x-nexus-call`.
 
@@ -290,7 +290,7 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
     "--config", type=click.Path(dir_okay=False), metavar="FILE", help="Settings in TOML [~/.nexus/proxy.toml]."
 )
 def doctor(options: CommandOptions, config: str | None) -> int:
-    """Check clients, addresses, keys, upstream servers, and what other proxies left behind. Nothing is changed.
+    """Check clients, addresses, keys, upstream servers, and leftovers of other proxies. Nothing is changed.
 
     The exit code is 1 if there is a problem.
 
@@ -316,9 +316,9 @@ def doctor(options: CommandOptions, config: str | None) -> int:
 @click.argument("files", nargs=-1, type=click.Path(exists=True))
 @BUDGET_OPTION
 def estimate(options: CommandOptions, files: tuple[str, ...]) -> None:
-    """Show what a budget would have changed in sessions of Claude Code: FILES, or all on this machine.
+    """Show the effect of a budget on past sessions of Claude Code: FILES, or all on this machine.
 
-    Calls over the budget are counted by what the provider reported. Costs are simulated, with and without the budget, so
+    Calls over the budget are counted by the reported usage. Costs are simulated, with and without the budget, so
     that they can be compared; system prompt and tools count as read from the cache.
 
     Example: nexus proxy estimate --budget 100000
@@ -376,7 +376,7 @@ def _dollars(amount: float | None) -> str:
 
 
 def _estimates(nx: Engine, path: Path, budget: int) -> list[SessionEstimate]:
-    """Return the estimates of a file's sessions with reported usage; a file that is no session has none."""
+    """Return the estimates of a file's sessions with reported usage; an unreadable file has none."""
     estimates: list[SessionEstimate] = []
     try:
         transcripts = [*read(path, None, lambda _bytes: None)]

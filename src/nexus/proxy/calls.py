@@ -54,7 +54,7 @@ class CallPlace(Struct, frozen=True):
 
 
 class PreparedCall(Struct, frozen=True):
-    """What is sent for a request."""
+    """The body and the context of a request."""
 
     data: bytes
     """The body; the received one if nothing had to be changed."""

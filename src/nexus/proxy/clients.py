@@ -1,4 +1,4 @@
-"""Who sends a request: the client's name, its user, and its id of the conversation."""
+"""The sender of a request: the client's name, its user, and its id of the conversation."""
 
 from __future__ import annotations
 

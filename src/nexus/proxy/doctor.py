@@ -56,9 +56,9 @@ def examine(
         yield _reachable(proxy.url, f"proxy of process {proxy.pid}")
     if not running:
         yield Finding("note", "proxy", "none is running (nexus proxy, or nexus wrap CLIENT)")
-    own = {proxy.url for proxy in running}
-    yield from _addresses(environment, own)
-    yield from _left_behind(home, own)
+    own_urls = {proxy.url for proxy in running}
+    yield from _addresses(environment, own_urls)
+    yield from _left_behind(home, own_urls)
     for variable in KEY_VARIABLES:
         if environment.get(variable):
             yield Finding("ok", variable, "is set; it is passed on and never stored")
@@ -73,29 +73,29 @@ def _clients() -> Iterator[Finding]:
             yield Finding("ok", name, f"is installed: nexus wrap {name}")
 
 
-def _addresses(environment: Mapping[str, str], own: set[str]) -> Iterator[Finding]:
+def _addresses(environment: Mapping[str, str], own_urls: set[str]) -> Iterator[Finding]:
     """Yield the variables that send clients elsewhere than to their providers."""
     for variable in ADDRESS_VARIABLES:
         url = environment.get(variable, "")
         if not url:
             continue
-        if any(url.startswith(address) for address in own):
+        if any(url.startswith(address) for address in own_urls):
             yield Finding("ok", variable, f"leads to a running proxy: {url}")
         elif _is_local(url):
-            found = _reachable(url, variable)
+            finding = _reachable(url, variable)
             text = f"leads to {url}, which is no proxy of Nexus"
-            if found.state == "problem":
+            if finding.state == "problem":
                 text = f"leads to {url}, where nothing answers: clients hang or fail (unset {variable})"
-            yield Finding(found.state if found.state == "problem" else "note", variable, text)
+            yield Finding(finding.state if finding.state == "problem" else "note", variable, text)
         else:
             yield Finding("note", variable, f"leads to {urlsplit(url).hostname}; `nexus wrap` uses it as upstream")
 
 
-def _left_behind(home: Path, own: set[str]) -> Iterator[Finding]:
+def _left_behind(home: Path, own_urls: set[str]) -> Iterator[Finding]:
     """Yield addresses of this machine in settings of clients and shells: what a proxy that is gone may have left."""
     for name in SETTINGS_FILES:
         for variable, url in mapping(mapping(_json_of(home / name)).get("env")).items():
-            if variable in ADDRESS_VARIABLES and _is_local(str(url)) and str(url) not in own:
+            if variable in ADDRESS_VARIABLES and _is_local(str(url)) and str(url) not in own_urls:
                 yield Finding("problem", f"~/{name}", f"sets {variable} to {url} (remove it, if that proxy is gone)")
     for name in SHELL_FILES:
         for number, line in enumerate(_text_of(home / name).splitlines(), 1):

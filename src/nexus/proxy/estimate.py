@@ -1,4 +1,4 @@
-"""What a budget would have changed in sessions that took place without a proxy."""
+"""The effect of a budget on sessions that took place without a proxy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def estimate_session(
     simulation = simulate_session(nx, session, resolved, budget=room, profile="bare", progress=progress)
     by_policy = {row.policy: row for row in simulation.rows}
     fitted = by_policy["nexus"]
-    whole = by_policy["nothing"]
+    unlimited = by_policy["nothing"]
     if not simulation.rule.priced:
         return SessionEstimate(session, model, len(prompts), over, largest, fixed, None, None, fitted.refused)
     # System prompt and tools are read from the cache by each call, either way.
@@ -81,7 +81,7 @@ def estimate_session(
         over,
         largest,
         fixed,
-        float(dollars(whole.totals.input_cost)) + read_usd * whole.totals.calls,
+        float(dollars(unlimited.totals.input_cost)) + read_usd * unlimited.totals.calls,
         float(dollars(fitted.totals.input_cost)) + read_usd * fitted.totals.calls,
         fitted.refused,
     )

@@ -1,4 +1,4 @@
-"""What a proxy says of itself: its state, its conversations, and one call with all that was left out of it."""
+"""A proxy's own pages: its state, its conversations, and one call with its omissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proxy did with each call: kept in memory for its status, and as a document of the ledger."""
+"""Reports of the calls: in memory for the status, and as documents of the ledger."""
 
 from __future__ import annotations
 

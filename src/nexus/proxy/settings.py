@@ -60,7 +60,7 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProxySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a proxy does with requests, and where they go."""
+    """Mode, budgets and upstreams of a proxy."""
 
     mode: Mode = "record"
     """`record` changes nothing, `heal` repairs what a provider would refuse, `fit` keeps each request within its budget.

@@ -24,7 +24,7 @@ LOCAL_NAMES = "127.0.0.1,localhost"
 
 
 class Wrapped(Struct, frozen=True):
-    """How a client is started behind a proxy."""
+    """Command and environment of a client behind a proxy."""
 
     command: tuple[str, ...]
     variables: dict[str, str]
