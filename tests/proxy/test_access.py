@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,24 @@ def test_token_is_asked_for_and_not_sent_upstream(way: str, tmp_path: Path) -> N
     assert call["user"] == "anna"
     assert token not in json.dumps(sent.headers) + sent.path
     assert token.encode() not in ledger.read_bytes()
+
+
+@pytest.mark.parametrize("mode", ["record", "heal"])
+def test_keys_are_in_no_log_and_no_record(mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    ledger = tmp_path / "l.db"
+    path, body = request_of("gemini", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider, ledger, mode=mode) as running:
+        keys = {"x-goog-api-key": "key-in-a-header", "authorization": "Bearer key-of-a-bearer"}
+        answer = httpx.post(
+            f"{running.url}{path}?key=key-in-the-address", json=body, headers=keys, trust_env=False, timeout=30
+        )
+        call = json.dumps(running.call(answer.headers["x-nexus-call"]))
+        status = running.get("/nexus/status").text
+        assert provider.requests[-1].headers["x-goog-api-key"] == "key-in-a-header"
+    written = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file()).decode("latin-1")
+    for key in ("key-in-the-address", "key-in-a-header", "key-of-a-bearer"):
+        assert key not in caplog.text + call + status + written
 
 
 def test_same_lists_of_two_users_are_two_sessions() -> None:

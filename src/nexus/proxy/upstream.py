@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import httpx
@@ -26,7 +27,12 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def open_client() -> httpx.AsyncClient:
-    """Return a client that waits for an answer as long as its caller does."""
+    """Return a client that waits for an answer as long as its caller does.
+
+    Its package logs the address of each request, in which Gemini's clients have their key: it logs warnings alone now.
+    """
+    for name in ("httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     timeout = httpx.Timeout(None, connect=15.0, write=60.0)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
     return httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
