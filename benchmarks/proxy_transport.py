@@ -165,7 +165,7 @@ def transport() -> tuple[Table, list[Target]]:
         f"streamed calls of one conversation, then {SMALL_CALLS:,} of short ones; scripted model on loopback",
         columns,
         tuple(rows),
-        ("Each call goes on with the list of the last one. The scripted model's own time is in all rows.",),
+        ("Each call continues the list of the last one. The scripted model's own time is in all rows.",),
     )
     base = medians["bare proxy"]
     targets = [

@@ -77,7 +77,7 @@ def test_three_turns_go_on_as_received_and_are_one_session(client: Client, tmp_p
     conversation, _ = sessions_of(client, reports)
     assert len(conversation) == 1
     assert "" not in conversation
-    assert [request.headers.get("via") for request in provider.requests] == ["1.1 nexus-proxy"] * len(reports)
+    assert all(request.headers["via"].startswith("1.1 nexus-proxy") for request in provider.requests)
     with nexus.open(ledger=tmp_path / "l.db") as nx:
         for report in reports:
             call = nx.calls.find_on(report["thread"], report["session"], report["turn"], report["number"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 import httpx
 
 import nexus
-from nexus.proxy.app import Proxy
+from nexus.proxy.running import TOKEN_HEADER
 from nexus.proxy.serve import serve_proxy
 from nexus.proxy.settings import read_settings
 from nexus.server.http import open_socket, url_of
 from nexus.server.security import Tokens
 from nexus.testing.model_server import ModelServer
+
+OWNER_TOKEN = "token-of-the-owner-123"
 
 
 @dataclass
@@ -26,11 +28,15 @@ class RunningProxy:
     """A proxy that runs, and how to ask it."""
 
     url: str
-    proxy: list[Proxy] = field(default_factory=list)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        """Return the answer of one of its own pages."""
-        return httpx.get(f"{self.url}{path}", headers=headers, trust_env=False)
+        """Return the answer of one of its own pages, to its owner."""
+        return httpx.get(f"{self.url}{path}", headers={TOKEN_HEADER: OWNER_TOKEN, **headers}, trust_env=False)
+
+    def set_mode(self, mode: str, **headers: str) -> httpx.Response:
+        """Set its mode as its owner."""
+        asked = {TOKEN_HEADER: OWNER_TOKEN, **headers}
+        return httpx.post(f"{self.url}/nexus/mode", json={"mode": mode}, headers=asked, trust_env=False)
 
     def call(self, call_id: str) -> dict[str, Any]:
         """Return what it says of a call."""
@@ -61,7 +67,16 @@ def running_proxy(
         loops.append((asyncio.get_running_loop(), stopping))
         engine = nexus.AsyncEngine(nx or nexus.open(ledger=ledger))
         try:
-            await serve_proxy(engine, chosen, listener, tokens=tokens, started=ready.set, stopping=stopping, grace_s=1)
+            await serve_proxy(
+                engine,
+                chosen,
+                listener,
+                owner_token=OWNER_TOKEN,
+                tokens=tokens,
+                started=ready.set,
+                stopping=stopping,
+                grace_s=1,
+            )
         finally:
             ready.set()
             if nx is None:

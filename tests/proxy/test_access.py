@@ -12,7 +12,7 @@ import pytest
 
 import nexus
 from nexus.server.security import Tokens
-from nexus.testing.model_server import model_server, reply
+from nexus.testing.model_server import model_server, reply, respond
 from proxy.running import RunningProxy, running_proxy
 from proxy.test_formats import ask, request_of
 
@@ -86,6 +86,44 @@ def test_keys_are_in_no_log_and_no_record(mode: str, tmp_path: Path, caplog: pyt
         assert key not in caplog.text + call + status + written
 
 
+def test_call_of_one_user_is_not_told_to_another() -> None:
+    anna, bert = TOKENS
+    path, body = request_of("anthropic", ["My secret is 42."])
+    with model_server(reply("ok")) as provider, running_proxy(provider, tokens=Tokens(TOKENS)) as running:
+        page = f"/nexus/calls/{post(running, path, body, x_nexus_token=anna).headers['x-nexus-call']}"
+        assert "My secret" in running.get(page, **{"x-nexus-token": anna}).text
+        assert "My secret" in running.get(page).text
+        other = running.get(page, **{"x-nexus-token": bert})
+        assert (other.status_code, "secret" in other.text) == (404, False)
+        for token in TOKENS:
+            for own in ("/nexus/status", "/nexus/metrics"):
+                assert running.get(own, **{"x-nexus-token": token}).status_code == 403
+            assert running.set_mode("off", **{"x-nexus-token": token}).status_code == 403
+        # The owner's token opens its pages, and is no user's.
+        assert post(running, path, body, x_nexus_token="token-of-the-owner-123").status_code == 401
+
+
+def test_others_on_the_machine_see_neither_status_nor_calls() -> None:
+    path, body = request_of("anthropic", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider) as running:
+        call_id = post(running, path, body).headers["x-nexus-call"]
+        for own in ("/nexus/status", "/nexus/metrics"):
+            assert running.get(own, **{"x-nexus-token": ""}).status_code == 403
+        assert running.set_mode("off", **{"x-nexus-token": ""}).status_code == 403
+        assert running.get(f"/nexus/calls/{call_id}", **{"x-nexus-token": ""}).status_code == 200
+    assert len(call_id) == 27
+
+
+def test_cookies_of_a_server_go_to_its_client_alone() -> None:
+    cookie = respond(200, b"{}", **{"set-cookie": "who=anna; Path=/"})
+    path, body = request_of("anthropic", ["Hello."])
+    with model_server(cookie) as provider, running_proxy(provider) as running:
+        assert post(running, path, body).headers["set-cookie"] == "who=anna; Path=/"
+        post(running, path, body)
+        post(running, path, body, cookie="own=1")
+    assert [request.headers.get("cookie") for request in provider.requests] == [None, None, "own=1"]
+
+
 def test_same_lists_of_two_users_are_two_sessions() -> None:
     texts = ["Hello.", "Hi.", "My secret is 42. " * 30, "I see.", "And now?"]
     with model_server(reply("Fine.")) as provider, running_proxy(provider, tokens=Tokens(TOKENS)) as running:
@@ -128,7 +166,7 @@ def test_mode_is_changed_while_it_runs() -> None:
     with model_server(reply("ok")) as provider, running_proxy(provider, budget=50_000) as running:
         outcomes: list[str] = []
         for mode in ("off", "heal", "fit", "record", "wrong"):
-            answer = httpx.post(f"{running.url}/nexus/mode", json={"mode": mode}, trust_env=False)
+            answer = running.set_mode(mode)
             assert answer.status_code == (400 if mode == "wrong" else 200)
             outcomes.append(ask(running, path, body).headers["x-nexus-outcome"])
         status = running.get("/nexus/status").json()

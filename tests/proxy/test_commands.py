@@ -248,3 +248,21 @@ def test_doctor_finds_what_other_proxies_left_behind(tmp_path: Path) -> None:
     assert any(finding["text"] == f"{url} answers" for finding in json.loads(ended.stdout))
     assert "sk-secret" not in ended.stdout
     assert findings["OPENAI_API_KEY"]["state"] == "ok"
+
+
+def test_answer_that_has_begun_ends_before_the_proxy(tmp_path: Path) -> None:
+    body = {"model": "claude-sonnet-4-5", "max_tokens": 9, "stream": True}
+    body["messages"] = [{"role": "user", "content": "Hi."}]
+    with (
+        model_server(reply("word " * 40, event_interval_s=0.03)) as provider,
+        proxy_process(tmp_path, provider) as started,
+    ):
+        pieces: list[bytes] = []
+        with httpx.stream("POST", f"{started['url']}/v1/messages", json=body, trust_env=False, timeout=60) as answer:
+            for piece in answer.iter_raw():
+                if not pieces:
+                    os.kill(started["pid"], signal.SIGTERM)
+                pieces.append(piece)
+        call_id = answer.headers["x-nexus-call"]
+    assert b"message_stop" in b"".join(pieces)
+    assert json.loads(nexus(tmp_path, "proxy", "call", call_id, "--json").stdout)["session"]

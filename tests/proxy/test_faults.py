@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import socket
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,11 +164,104 @@ def test_token_counting_goes_through_untouched() -> None:
     assert received == [json.dumps(body).encode()]
 
 
-def test_proxy_is_not_its_own_upstream() -> None:
-    with model_server() as provider, running_proxy(provider) as first, running_proxy(first.url) as second:
-        answer = ask(second, *request_of("anthropic", ["Hello."]))
+def test_proxy_that_is_its_own_upstream_says_so() -> None:
+    with model_server(reply("ok")) as provider, running_proxy(provider) as inner, running_proxy(inner.url) as outer:
+        path, body = request_of("anthropic", ["Hello."])
+        assert ask(outer, path, body).status_code == 200  # two proxies in a row are no circle
+        (via,) = (request.headers["via"] for request in provider.requests)
+        # The server keeps the last of two headers with one name: that of the proxy before it.
+        answer = send(inner, "POST", path, json.dumps(body).encode(), via=via)
     assert answer.status_code == 508
-    assert provider.requests == []
+
+
+def test_compressed_body_does_not_become_gigabytes() -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    data = b"".join(packer.compress(b" " * 2**20) for _ in range(300)) + packer.flush()
+    received: list[bytes] = []
+    with upstream(received) as url, running_proxy(url) as running:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        answer = send(running, "POST", "/v1/messages", data, **{"content-encoding": "gzip"})
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert (answer.status_code, received) == (400, [data])
+    assert grown_kib < 200 * 1024
+
+
+@all_modes
+def test_continued_stored_response_goes_through_and_is_no_session(settings: dict[str, Any]) -> None:
+    path, body = request_of("responses", ["And then?"])
+    body |= {"previous_response_id": "resp_1", "store": True}
+    with model_server(reply("ok")) as provider, running_proxy(provider, **settings) as running:
+        call = running.call(ask(running, path, body).headers["x-nexus-call"])
+    assert provider.requests[-1].data == json.dumps(body, indent=1).encode()
+    assert call["session"] == ""
+    assert any("the provider has the earlier messages" in reason for reason in call["reasons"])
+
+
+def test_call_that_was_sent_over_the_budget_is_recorded_too() -> None:
+    path, body = request_of("anthropic", ["Hello. " * 4_000])
+    with (
+        model_server(reply("ok")) as provider,
+        running_proxy(provider, mode="fit", budget=2_000, fail_open=True) as running,
+    ):
+        assert running.call(ask(running, path, body).headers["x-nexus-call"])["session"]
+
+
+def test_call_that_takes_long_to_record_is_recorded_and_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nx = nexus.open(ledger=":memory:")
+    monkeypatch.setattr("nexus.proxy.recording.HOLD_S", 0.05)
+    record = nx.record
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.5)
+        return record(*args)
+
+    monkeypatch.setattr(nx, "record", slow)
+    with model_server(reply("ok")) as provider:
+        with running_proxy(provider, nx=nx) as running:
+            call_id = ask(running, *request_of("anthropic", ["Hello."])).headers["x-nexus-call"]
+            wait_until(lambda: running.call(call_id)["session"] != "")
+            wait_until(lambda: running.get("/nexus/status").json()["counts"].get("calls") == 1)
+            assert "not recorded" not in running.get("/nexus/status").json()["counts"]
+            body = request_of("openai", ["The proxy stops while this is recorded."])
+            ask(running, *body)
+        assert sorted(len(nx.history(session.label)) for session in nx.sessions()) == [2, 2]
+    nx.close()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_end_of_an_answer_waits_for_a_slow_record(format_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    nx = nexus.open(ledger=":memory:")
+    record = nx.record
+    recorded: list[bool] = []
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.3)
+        committed = record(*args)
+        recorded.append(True)
+        return committed
+
+    monkeypatch.setattr(nx, "record", slow)
+    path, body = request_of(format_, ["Hello."], stream=True)
+    # Byte by byte, so that the last event comes in many pieces.
+    with model_server(reply("Hi.", byte_interval_s=0.0002)) as provider, running_proxy(provider, nx=nx) as running:
+        arrived: list[tuple[bytes, bool]] = []
+        with httpx.stream("POST", running.url + path, json=body, trust_env=False, timeout=60) as answer:
+            arrived += ((piece, bool(recorded)) for piece in answer.iter_raw())
+    before = b"".join(piece for piece, is_recorded in arrived if not is_recorded)
+    assert before
+    assert b"".join(piece for piece, _ in arrived) != before
+    ends = (b"message_stop", b"[DONE]", b"response.completed", b"finishReason")
+    assert not any(end in before for end in ends)
+    nx.close()
+
+
+def test_large_answer_goes_through_and_is_not_recorded() -> None:
+    text = "word " * 8_000_000
+    with model_server(reply(text)) as provider, running_proxy(provider) as running:
+        answer = ask(running, *request_of("anthropic", ["Hello."]))
+        call = running.call(answer.headers["x-nexus-call"])
+    assert answer.json()["content"][0]["text"] == text
+    assert call["reasons"] == ["not recorded: the answer has more than 32 MiB"]
 
 
 def test_large_body_goes_through() -> None:

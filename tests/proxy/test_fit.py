@@ -32,9 +32,10 @@ def test_list_over_the_budget_is_cut_with_its_reason(format_: str) -> None:
     assert call["tokens"] <= 6_000
     assert any("over the budget" in reason for reason in call["reasons"])
     assert "Question 38" in json.dumps(sent)
-    assert {name: sent[name] for name in body if name not in ("messages", "input", "contents")} == {
-        name: body[name] for name in body if name not in ("messages", "input", "contents")
-    } or format_ == "anthropic"
+    changed_fields = ("messages", "input", "contents", *(("system",) if format_ == "anthropic" else ()))
+    assert {name: sent[name] for name in body if name not in changed_fields} == {
+        name: body[name] for name in body if name not in changed_fields
+    }
     changed = [line for line in call["explanation"]["lines"] if line["state"] in ("omitted", "truncated")]
     assert len(changed) >= call["omitted"]
     assert all(line["reason"] for line in changed)
@@ -88,15 +89,19 @@ def test_breakpoints_of_the_client_are_enough() -> None:
 
 
 def test_cut_list_has_at_most_four_breakpoints_with_the_clients_lifetime() -> None:
-    path, body = request_of("anthropic", long_texts(20))
+    texts = [f"Short {n}." for n in range(59)]
+    path, body = request_of("anthropic", [LONG * 20, "Well.", *texts])
     mark = {"type": "ephemeral", "ttl": "1h"}
-    body["system"] = [{"type": "text", "text": f"Rule {n}.", "cache_control": mark} for n in range(3)]
-    with model_server(reply("ok")) as provider, running_proxy(provider, mode="fit", budget=6_000) as running:
-        assert ask(running, path, body).headers["x-nexus-outcome"] == "fitted"
-    sent = provider.bodies[-1]
-    assert sent["system"] == body["system"]
-    assert json.dumps(sent).count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
-    assert json.dumps(sent).count("cache_control") == 4
+    for own_count in (1, 3):
+        body["system"] = [{"type": "text", "text": f"Rule {n}.", "cache_control": mark} for n in range(own_count)]
+        with model_server(reply("ok")) as provider, running_proxy(provider, mode="fit", budget=6_000) as running:
+            assert ask(running, path, body).headers["x-nexus-outcome"] == "fitted"
+        sent = provider.bodies[-1]
+        assert sent["system"] == body["system"]
+        assert len(sent["messages"]) > 40  # room for three breakpoints
+        assert json.dumps(sent).count('"cache_control": {"type": "ephemeral", "ttl": "1h"}') == 4
+        assert json.dumps(sent).count("cache_control") == 4
+    assert "cache_control" in json.dumps(sent["messages"][-1])
 
 
 def test_heal_repairs_a_call_without_its_result() -> None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import nexus
-from nexus.testing.model_server import model_server, reply
+from nexus.testing.model_server import model_server, reply, respond
 from proxy.running import RunningProxy, running_proxy
 
 Fields = dict[str, Any]
@@ -110,3 +110,17 @@ def test_answer_that_comes_byte_by_byte_is_recorded(format_: str) -> None:
     with model_server(reply("First answer.", byte_interval_s=0.0005)) as provider, running_proxy(provider) as running:
         call = running.call(ask(running, path, body).headers["x-nexus-call"])
     assert call["session"]
+
+
+def test_gemini_stream_as_a_list_is_recorded() -> None:
+    path, body = request_of("gemini", ["Hello."], stream=True)
+    replies = [
+        {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": text}]}, **end}]}
+        for text, end in (("First ", {}), ("answer.", {"finishReason": "STOP"}))
+    ]
+    step = respond(200, json.dumps(replies, indent=1).encode())
+    with model_server(step) as provider, running_proxy(provider) as running:
+        answer = ask(running, path.removesuffix("?alt=sse"), body)
+        call = running.call(answer.headers["x-nexus-call"])
+    assert answer.json() == replies
+    assert call["session"], call["reasons"]

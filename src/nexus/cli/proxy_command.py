@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -27,7 +28,7 @@ from nexus.ledger.location import open_ledger
 from nexus.proxy.estimate import SessionEstimate, estimate_session
 from nexus.proxy.pages import explained, explanation_of, text_of_call
 from nexus.proxy.reports import stored_report
-from nexus.proxy.running import RunningProxy, announced, running_proxies
+from nexus.proxy.running import TOKEN_HEADER, RunningProxy, announced, running_proxies
 from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
 from nexus.render.console import printable, printable_lines
 from nexus.server.logs import STANDARD_ERROR, open_logs
@@ -43,7 +44,7 @@ SETTINGS = "proxy.toml"
 
 
 class _ProxyGroup(NexusGroup):
-    """A group whose own options are those of its subcommand `run`."""
+    """A group with the options of its subcommand `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Run `run` if no subcommand is named."""
@@ -179,13 +180,14 @@ def run(
     listener = open_socket(host, port, allow_remote=allow_remote)
     url = url_of(listener)
     ledger = ledger_of(options)
+    owner_token = secrets.token_urlsafe(32)
 
     def started() -> None:
         if options.as_json:
             emit({"url": url, "mode": settings.mode, "ledger": ledger, "pid": os.getpid()})
         else:
             click.echo(f"Nexus proxy at {url}, {_described(settings)}. Stop with Ctrl-C.")
-            click.echo(f"What it records: nexus sessions --ledger {printable(ledger)}")
+            click.echo(f"Records: nexus sessions --ledger {printable(ledger)}")
         sys.stdout.flush()
 
     async def serve() -> None:
@@ -194,6 +196,7 @@ def run(
                 nx,
                 settings,
                 listener,
+                owner_token=owner_token,
                 tokens=tokens,
                 hosts=(host, *allow_host),
                 origins=allow_origin,
@@ -201,7 +204,10 @@ def run(
                 started=started,
             )
 
-    with open_logs("", error_log or STANDARD_ERROR), announced(home_folder(), RunningProxy(url, os.getpid(), ledger)):
+    with (
+        open_logs("", error_log or STANDARD_ERROR),
+        announced(home_folder(), RunningProxy(url, os.getpid(), ledger, owner_token)),
+    ):
         asyncio.run(serve())
     return 0
 
@@ -416,7 +422,10 @@ def _set_mode(options: CommandOptions, mode: str) -> None:
 
     changed: list[dict[str, Any]] = []
     for proxy in _running():
-        answer = httpx.post(f"{proxy.url}/nexus/mode", json={"mode": mode}, trust_env=False, timeout=10)
+        address = f"{proxy.url}/nexus/mode"
+        answer = httpx.post(
+            address, json={"mode": mode}, headers={TOKEN_HEADER: proxy.token}, trust_env=False, timeout=10
+        )
         if answer.status_code != 200:
             raise click.UsageError(f"{proxy.url}: {answer.json().get('error')}")
         changed.append({"url": proxy.url, "mode": mode})
@@ -439,7 +448,7 @@ def _read(proxy: RunningProxy, path: str) -> dict[str, Any]:
     import httpx
 
     try:
-        answer = httpx.get(f"{proxy.url}{path}", trust_env=False, timeout=10)
+        answer = httpx.get(f"{proxy.url}{path}", headers={TOKEN_HEADER: proxy.token}, trust_env=False, timeout=10)
         return answer.raise_for_status().json()
     except (httpx.HTTPError, ValueError) as error:
         raise NotFound(f"proxy at {proxy.url} does not answer: {error}", code="proxy_not_running") from error

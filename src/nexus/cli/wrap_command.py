@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -36,8 +37,8 @@ START_S = 30.0
 def command(options: CommandOptions, client: tuple[str, ...], **chosen: Any) -> int:
     """Run CLIENT with its arguments behind a proxy: claude, codex, opencode, gemini, aider, llm or any program on an SDK.
 
-    The address is told to this one process alone; nothing of the client's settings is changed, and nothing is left when it
-    has ended. Options of `nexus proxy run` stand before the client's name. The exit code is the client's.
+    Only this process gets the address, by its environment and arguments: the client's settings stay as they are. Options
+    of `nexus proxy run` come before the client's name. The exit code is the client's.
 
     Example: nexus wrap --budget 100000 claude
     """
@@ -49,14 +50,21 @@ def command(options: CommandOptions, client: tuple[str, ...], **chosen: Any) -> 
     settings = settings_of(options, **chosen, others=wrapped.upstreams)
     ledger = ledger_of(options)
     name = Path(client[0]).name
-    state = RunningProxy(url, os.getpid(), ledger, name)
+    owner_token = secrets.token_urlsafe(32)
+    state = RunningProxy(url, os.getpid(), ledger, owner_token, name)
     log = home_folder() / LOG
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open_logs("", str(log)), announced(home_folder(), state), _proxy(options, settings, listener) as ended:
+    with (
+        open_logs("", str(log)),
+        announced(home_folder(), state),
+        _proxy(options, settings, listener, owner_token) as ended,
+    ):
         _say(f"{name} goes through {url} ({settings.mode}); recorded in {ledger}", options)
         for note in wrapped.notes:
             _say(note, options)
         code = _run(wrapped, os.environ)
+    if ended and ended[0].startswith("0 calls"):
+        _say(f"no call went through: {name} may have an address of its own in its settings", options)
     _say(f"{ended[0] if ended else 'no calls'}; look: nexus sessions --ledger {ledger}", options)
     return code
 
@@ -67,7 +75,7 @@ def _say(text: str, options: CommandOptions) -> None:
 
 
 @contextmanager
-def _proxy(options: CommandOptions, settings: ProxySettings, listener: Any) -> Generator[list[str]]:
+def _proxy(options: CommandOptions, settings: ProxySettings, listener: Any, owner_token: str) -> Generator[list[str]]:
     """Run a proxy in a thread for the block. Yield a list that has the sums of its calls afterwards."""
     from nexus.proxy.serve import serve_proxy
 
@@ -80,7 +88,9 @@ def _proxy(options: CommandOptions, settings: ProxySettings, listener: Any) -> G
         stopping = asyncio.Event()
         running.append((asyncio.get_running_loop(), stopping))
         async with open_proxy_engine(options) as nx:
-            proxy = await serve_proxy(nx, settings, listener, grace_s=2, started=ready.set, stopping=stopping)
+            proxy = await serve_proxy(
+                nx, settings, listener, owner_token=owner_token, grace_s=2, started=ready.set, stopping=stopping
+            )
             ended.append(summary_of(proxy.reports.newest()))
 
     def run() -> None:

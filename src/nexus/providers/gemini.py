@@ -85,7 +85,7 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
 
 
 def has_unordered_results(ctx: AssembledContext) -> bool:
-    """Return True if results are sent in another order than they were received: in that of their calls."""
+    """Return True if results are sent in another order than they were received: the order of their calls."""
     contents = conversation_parts(ctx).fragments
     return any(
         _answers_in(ordered(before["parts"], after["parts"])) != _answers_in(after["parts"])

@@ -1,4 +1,4 @@
-"""The proxy as an ASGI application: what is checked first, which requests are its own, and the way of all others.
+"""The proxy as an ASGI application: checks, its own pages, and the way of all other requests.
 
 Order of the checks: Host, Origin, token, size of the body.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
@@ -31,13 +32,17 @@ from nexus.proxy.pages import explained, status_of, text_of_call
 from nexus.proxy.recording import CallRecorder
 from nexus.proxy.reports import CallReport, Reports, new_id, stored_report
 from nexus.proxy.requests import ModelRequest, format_of
+from nexus.proxy.running import TOKEN_HEADER
 from nexus.proxy.settings import ProxySettings
-from nexus.proxy.upstream import VIA, open_client, request_headers
+from nexus.proxy.upstream import open_client, request_headers
 from nexus.server.logs import describe_failure
 from nexus.server.security import AllowedSites, Tokens
 from nexus.types.decoding import decodable
 
 LOG = logging.getLogger("nexus.proxy")
+
+OWNER = "\0owner"
+"""In place of a user: whoever started the proxy. No user has this name."""
 
 MAX_BODY_BYTES = 256 * 2**20
 
@@ -46,8 +51,6 @@ OWN_PATHS = "/nexus/"
 
 TOKEN_PATH = "/nexus/as/"  # noqa: S105 - a path
 """Before a token and the client's path, for clients that send no headers of their own."""
-
-TOKEN_HEADER = "x-nexus-token"  # noqa: S105 - a name
 
 Message: TypeAlias = MutableMapping[str, Any]
 
@@ -60,6 +63,7 @@ class Proxy:
         nx: The engine that it records with.
         sites: Hosts and origins that are answered.
         tokens: Tokens of its users; None if everybody who reaches it may use it.
+        owner_token: Token of whoever started it: sees its status and the calls of all users, and sets its mode.
         clock_ms: Returns the current time.
     """
 
@@ -69,6 +73,7 @@ class Proxy:
         nx: AsyncEngine,
         sites: AllowedSites,
         tokens: Tokens | None,
+        owner_token: str,
         clock_ms: Callable[[], int],
     ) -> None:
         self.settings = settings
@@ -80,6 +85,8 @@ class Proxy:
         self._recorder = CallRecorder(nx)
         self._sites = sites
         self._tokens = tokens
+        self._owner_token = owner_token
+        self._name = f"nexus-proxy-{secrets.token_hex(8)}"
         self._clock_ms = clock_ms
         self._client: httpx.AsyncClient | None = None
         self._own = Starlette(
@@ -114,6 +121,7 @@ class Proxy:
             if self.settings.mode == "fit":  # so that no request waits half a second for it
                 warming = asyncio.ensure_future(self._nx.warm())
             yield
+            await self._recorder.settle()
             if warming is not None:
                 await asyncio.wait({warming})
 
@@ -126,6 +134,7 @@ class Proxy:
         try:
             user = self._checked(request, token)
             if scope["path"].startswith(OWN_PATHS):
+                scope["user"] = user
                 await self._own(scope, receive, send)
                 return
             data = await _body(request)
@@ -149,9 +158,14 @@ class Proxy:
             raise Refusal(421, "nexus proxy: not the name of this server in Host (use 127.0.0.1, or --allow-host)")
         if origin is not None and not self._sites.has_origin(origin, host):
             raise Refusal(403, "nexus proxy: pages of other sites may not use it (--allow-origin)")
+        token = token or request.headers.get(TOKEN_HEADER, "")
+        if request.url.path.startswith(OWN_PATHS) and secrets.compare_digest(
+            token.encode(), self._owner_token.encode()
+        ):
+            return OWNER
         if self._tokens is None:
             return ""
-        tenant = self._tokens.tenant_of(f"Bearer {token or request.headers.get(TOKEN_HEADER, '')}")
+        tenant = self._tokens.tenant_of(f"Bearer {token}")
         if tenant is None:
             raise Refusal(
                 401,
@@ -164,7 +178,7 @@ class Proxy:
         assert self._client is not None
         settings = self.settings
         headers = request.headers
-        if VIA[1].decode() in headers.get("via", ""):
+        if any(self._name in value for value in headers.getlist("via")):
             raise Refusal(508, "nexus proxy: the upstream is this proxy itself (set another one with --upstream)")
         path = request.url.path
         format_ = format_of(request.method, path)
@@ -180,7 +194,7 @@ class Proxy:
         target = request.scope["raw_path"] or path.encode()
         if request.scope["query_string"]:
             target += b"?" + request.scope["query_string"]
-        incoming = Incoming(request.method, target, request_headers(headers.raw), data, upstream)
+        incoming = Incoming(request.method, target, request_headers(headers.raw, self._name), data, upstream)
         report = CallReport(id=new_id(), at_ms=self._clock_ms(), client=client, path=path, upstream=upstream)
         report.mode = settings.mode
         report.received_bytes = len(data)
@@ -219,14 +233,27 @@ class Proxy:
         if isinstance(error, OSError):  # the client does not read any more
             raise BrokenAnswer from error
         exchange.report.error = f"internal error: {type(error).__name__}"
+        if exchange.report.status:  # the answer has begun
+            LOG.error("internal error: %s", describe_failure(error))
+            raise BrokenAnswer from error
         raise error
 
     async def _end(self, exchange: Exchange) -> None:
-        """Count a call, and store the report of one that is not recorded."""
-        report = exchange.report
-        report.duration_ms = exchange.elapsed_ms()
+        """Count a call, once it is recorded, and store the report of one that is not."""
+        exchange.report.duration_ms = exchange.elapsed_ms()
         if exchange.request is None:
             return
+        recording = exchange.record.recording if exchange.record is not None else None
+        if recording is not None:
+            recording.add_done_callback(lambda _: self._count(exchange))
+            return
+        self._count(exchange)
+        if exchange.recorder is not None:
+            with suppress(asyncio.CancelledError):
+                await exchange.recorder.save(exchange.report)
+
+    def _count(self, exchange: Exchange) -> None:
+        report = exchange.report
         self._metrics.add(report)
         self.counts["calls"] += 1
         self.counts[report.outcome] += 1
@@ -235,18 +262,20 @@ class Proxy:
             self.counts["off"] += 1
         elif not report.session:
             self.counts["not recorded"] += 1
-            with suppress(asyncio.CancelledError):
-                await exchange.recorder.save(report)
 
     # its own pages -----------------------------------------------------------------------------------------------
 
     async def _health(self, _request: Request) -> Response:
         return JSONResponse({"status": "ok", "mode": self.settings.mode})
 
-    async def _metrics_page(self, _request: Request) -> Response:
+    async def _metrics_page(self, request: Request) -> Response:
+        if request.scope["user"] != OWNER:
+            return _not_yours()
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
-    async def _status(self, _request: Request) -> Response:
+    async def _status(self, request: Request) -> Response:
+        if request.scope["user"] != OWNER:
+            return _not_yours()
         return JSONResponse(status_of(self.settings, self.counts, self.reports.newest()))
 
     async def _call(self, request: Request) -> Response:
@@ -254,7 +283,7 @@ class Proxy:
         store = self._nx.engine.ledger.store
         try:
             report = self.reports.get(call_id) or await self._nx.run(stored_report, store, call_id)
-            if report is None:
+            if report is None or not self._may_see(request.scope["user"], report):
                 return JSONResponse({"error": f"call {call_id[:40]!r} not found"}, 404)
             values = await self._nx.run(explained, self._nx.engine, report)
         except NexusError as error:
@@ -263,7 +292,13 @@ class Proxy:
             return PlainTextResponse(text_of_call(values))
         return JSONResponse(values)
 
+    def _may_see(self, user: str, report: CallReport) -> bool:
+        """Return True if a call is the user's; without tokens everybody who has its id may see it."""
+        return self._tokens is None or user in (OWNER, report.user)
+
     async def _set_mode(self, request: Request) -> Response:
+        if request.scope["user"] != OWNER:
+            return _not_yours()
         try:
             mode = json.loads(await _body(request))["mode"]
             values = {**msgspec.structs.asdict(self.settings), "mode": mode}
@@ -271,6 +306,11 @@ class Proxy:
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             return JSONResponse({"error": str(error)[:300]}, 400)
         return JSONResponse({"mode": self.settings.mode})
+
+
+def _not_yours() -> Response:
+    text = f"only for the owner of the proxy (nexus proxy status; or its token from ~/.nexus/proxies in {TOKEN_HEADER})"
+    return JSONResponse({"error": text}, 403)
 
 
 def _without_token(scope: Scope) -> tuple[Scope, str]:

@@ -24,7 +24,7 @@ _WITHOUT = ("thinking", "redacted_thinking")
 
 
 def has_breakpoints(data: bytes) -> bool:
-    """Return True if a body may have breakpoints of its client_breakpoints."""
+    """Return True if a body may have breakpoints of its own."""
     return b'"cache_control"' in data
 
 

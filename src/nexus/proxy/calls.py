@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.errors import BadReply, BadSetting, BadTool
+from nexus.errors import BadEvent, BadReply, BadSetting, BadTool
 from nexus.providers.prompt_cache import cost_of_reply
+from nexus.providers.received import items_of
 from nexus.providers.replies import read_reply
 from nexus.providers.streams import StreamReader
 from nexus.proxy.cache_breakpoints import has_breakpoints, with_allowed_breakpoints, with_breakpoints
@@ -68,7 +69,7 @@ def surely_fits(request: ModelRequest, budget: int) -> bool:
 
 
 def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None) -> AssembledContext:
-    """Return the context of a request. Raises what `Engine.mirror` raises.
+    """Return the context of a request. Raises BadEvent for a part of a conversation, and what `Engine.mirror` raises.
 
     Args:
         nx: The engine.
@@ -76,6 +77,8 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
         place: Whose call it is.
         budget: Its tokens; None leaves everything in.
     """
+    if request.continues_stored_response:
+        raise BadEvent("the provider has the earlier messages, so that this list is not the conversation")
     options: dict[str, Any] = {
         "scope": place.client,
         "conversation": place.conversation,
@@ -157,36 +160,38 @@ def record(nx: Engine, ctx: AssembledContext, result: AgentResult, report: CallR
 def read_answer(format_: ReceivedFormat, data: bytes, *, is_stream: bool) -> AgentResult:
     """Return a whole answer. Raises BadReply for one that is not whole or cannot be read."""
     if not is_stream:
-        try:
-            return read_reply(json.loads(data))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, BadReply):
-                raise
-            raise BadReply(f"answer is no JSON: {str(error)[:200]}") from error
+        return read_reply(_json(data.decode("utf-8", "replace")))
     reader = StreamReader(format_)
     for event in events_of(data):
-        if event == "[DONE]":
-            reader.add(event)
-            continue
-        try:
-            reader.add(json.loads(event))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, BadReply):
-                raise
-            raise BadReply(f"event is no JSON: {str(error)[:200]}") from error
+        reader.add(event)
     if not reader.is_complete:
         raise BadReply("stream ended before its end event")
     return reader.reply()
 
 
-def events_of(data: bytes) -> Iterator[str]:
-    """Yield the data of a stream's server-sent events, by the rules of the HTML standard."""
+def events_of(data: bytes) -> Iterator[Any]:
+    """Yield the events of a stream: server-sent events by the rules of the HTML standard, or the items of a JSON list.
+
+    The text `[DONE]` is yielded as it is. Raises BadReply.
+    """
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if text.lstrip().startswith("["):
+        yield from items_of(_json(text))
+        return
     for block in text.split("\n\n"):
         lines = [line.removeprefix("data:").removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
         joined = "\n".join(lines)
-        if joined:
+        if joined == "[DONE]":
             yield joined
+        elif joined:
+            yield _json(joined)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadReply(f"answer is no JSON: {str(error)[:200]}") from error
 
 
 def omitted_count(ctx: AssembledContext) -> int:

@@ -40,7 +40,7 @@ def client_name(headers: Mapping[str, str]) -> str:
 
 
 def place_of(headers: Mapping[str, str], request: ModelRequest | None, settings: ProxySettings, user: str) -> CallPlace:
-    """Return whose call a request is. The user is the one of its token, or else header_value by the settings' header."""
+    """Return whose call a request is. The user is the token's, or else the one that the settings' header names."""
     header_value = next(filter(None, map(headers.get, settings.conversation_headers)), "")
     conversation = header_value or (request.conversation if request is not None else "")
     if not user and settings.user_header:

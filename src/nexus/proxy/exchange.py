@@ -95,6 +95,8 @@ class Exchange:
     recorder: CallRecorder | None = None
     """None if it is neither changed nor recorded."""
     started_s: float = field(default_factory=time.perf_counter)
+    record: AnswerRecord | None = None
+    """The record of the answer, once it arrives; None if it is not recorded."""
     _ctx: AssembledContext | None = None
 
     async def run(self, send: Send) -> None:
@@ -125,9 +127,6 @@ class Exchange:
         try:
             if self.settings.mode == "fit" and (budget is None or surely_fits(request, budget)):
                 return marked_body(request, self.report) if self.settings.cache_marks else data
-            if request.continues_stored_response:
-                self.report.reasons.append("not read: the provider has the earlier messages")
-                return data
             prepared = await self._prepare(self.recorder, request, budget)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on its way
             return await self._unread(self.recorder, request, budget, error)
@@ -251,30 +250,32 @@ class Exchange:
             self.report.error = f"status {response.status_code}"
             await send({"type": "http.response.body", "body": answer.body})
             return
-        record = self._record_of(response)
-        held_pieces: list[bytes] = []
+        self.record = self._record_of(response)
+        if self.record is None:
+            await self._relay_pieces(response, send)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await self._relay_pieces(response, send, self.record)
+        await self.record.finish()
+        await send({"type": "http.response.body", "body": self.record.rest()})
+
+    async def _relay_pieces(self, response: httpx.Response, send: Send, record: AnswerRecord | None = None) -> None:
+        """Send the pieces of an answer to the client, but for what waits until it is recorded. Raises BrokenAnswer."""
         try:
-            async for piece in response.aiter_raw():
+            async for received in response.aiter_raw():
                 self.report.first_byte_ms = self.report.first_byte_ms or self.elapsed_ms()
-                sent_bytes = len(piece)
+                piece = received
                 if record is not None:
-                    sent_bytes = record.add(piece)
-                if held_pieces:
-                    sent_bytes = 0
-                if sent_bytes:
-                    await send({"type": "http.response.body", "body": piece[:sent_bytes], "more_body": True})
-                if sent_bytes < len(piece):
-                    held_pieces.append(piece[sent_bytes:])
+                    piece = record.add(received)
+                if piece:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
                 if record is not None:
                     record.begin()
         except httpx.HTTPError as error:
             self.report.error = f"answer broke off: {type(error).__name__}"
-            if held_pieces:
-                await send({"type": "http.response.body", "body": b"".join(held_pieces), "more_body": True})
+            if record is not None:
+                await send({"type": "http.response.body", "body": record.rest(), "more_body": True})
             raise BrokenAnswer from error
-        if record is not None:
-            await record.finish()
-        await send({"type": "http.response.body", "body": b"".join(held_pieces)})
 
     def _record_of(self, response: httpx.Response) -> AnswerRecord | None:
         """Return the record of an answer; None if it is not recorded, with the reason in the report."""
@@ -287,13 +288,14 @@ class Exchange:
         if response.headers.get("content-encoding", "identity") not in ("", "identity"):
             self.report.reasons.append("not recorded: the answer is compressed")
             return None
-        is_stream = "event-stream" in response.headers.get("content-type", "")
+        is_list = request.path.endswith(":streamGenerateContent")
+        is_stream = is_list or "event-stream" in response.headers.get("content-type", "")
         return AnswerRecord(self.recorder, request, self.place, self.report, self._ctx, is_stream=is_stream)
 
     def _own_headers(self) -> Headers:
-        headers = [(b"x-nexus-call", self.report.id.encode())]
-        if self.request is not None:
-            headers.append((b"x-nexus-outcome", self.report.outcome.encode()))
+        if self.request is None:
+            return []
+        headers = [(b"x-nexus-call", self.report.id.encode()), (b"x-nexus-outcome", self.report.outcome.encode())]
         if self.report.omitted:
             headers.append((b"x-nexus-omitted", str(self.report.omitted).encode()))
         return headers

@@ -23,16 +23,17 @@ HOLD_S = 2.0
 MAX_ANSWER_BYTES = 32 * 2**20
 """Answers above this size go through and are not recorded."""
 
-MAX_WAITING = 64
-"""Calls that wait to be recorded. Further ones are not: their messages are recorded with the conversation's next call."""
+MAX_RECORDINGS = 64
+"""Calls that are being recorded. Further ones are not: their messages are recorded with the conversation's next call."""
 
 _LAST_EVENTS = {
-    "anthropic": rb'^(?:event: ?message_stop|data: ?\{"type": ?"message_stop")',
-    "openai": rb"^data: ?\[DONE\]",
-    "responses": rb'^(?:event: ?|data: ?\{"type": ?")response\.(?:completed|incomplete|failed)',
-    "gemini": rb'(?<!\\)"finishReason": ?"[A-Z]',
+    "anthropic": re.compile(rb'^(?:event: ?message_stop|data: ?\{"type": ?"message_stop")', re.MULTILINE),
+    "openai": re.compile(rb"^data: ?\[DONE\]", re.MULTILINE),
+    "responses": re.compile(
+        rb'^(?:event: ?|data: ?\{"type": ?")response\.(?:completed|incomplete|failed)', re.MULTILINE
+    ),
+    "gemini": re.compile(rb'(?<!\\)"finishReason": ?"[A-Z]'),
 }
-_ENDS = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _LAST_EVENTS.items()}
 """The last event of a stream, and not what a model says of it: there quotes are escaped, and lines do not begin."""
 
 
@@ -41,8 +42,8 @@ class CallRecorder:
 
     def __init__(self, nx: AsyncEngine) -> None:
         self.nx = nx
-        self.waiting = 0
-        """Calls that wait to be recorded."""
+        self.recordings = set[asyncio.Future[None]]()
+        """Calls whose answers have arrived, and that are being recorded."""
 
     async def save(self, report: CallReport) -> None:
         """Store the report of a call that is not recorded. A ledger that cannot be written is no fault of the call."""
@@ -50,6 +51,11 @@ class CallRecorder:
             await self.nx.run(store_report, self.nx.engine.ledger.store, report)
         except NexusError as error:
             LOG.warning("report not stored: %s", error.code, extra={"fields": {"call": report.id}})
+
+    async def settle(self) -> None:
+        """Wait for the calls that are being recorded."""
+        if self.recordings:
+            await asyncio.wait(self.recordings)
 
 
 class AnswerRecord:
@@ -61,7 +67,7 @@ class AnswerRecord:
         place: Whose call it is.
         report: What becomes of it.
         ctx: Its context; assembled while the answer arrives, if there is none yet.
-        is_stream: True for server-sent events.
+        is_stream: True for an answer in pieces: server-sent events, or Gemini's list of replies.
     """
 
     def __init__(
@@ -80,36 +86,57 @@ class AnswerRecord:
         self._report = report
         self._ctx = ctx
         self._is_stream = is_stream
+        self.recording: asyncio.Future[None] | None = None
+        """Ends when the call is recorded, or cannot be; None until the answer has arrived."""
         self._assembling: asyncio.Future[AssembledContext] | None = None
         self._pieces: list[bytes] = []
         self._size = 0
+        self._unsent = b""
+        self._has_ended = False
         self._is_given_up = False
 
-    def add(self, piece: bytes) -> int:
-        """Keep a piece of the answer; return how many of its bytes are before the end, which waits for the record."""
+    def add(self, piece: bytes) -> bytes:
+        """Keep a piece of the answer, and return what the client may have now.
+
+        Its end waits until the call is recorded. So does a line that is not complete: it may be the end's, and no client
+        reads half a line of events.
+        """
+        self._unsent += piece
         if self._is_given_up:
-            return len(piece)
+            return self.rest()
         self._pieces.append(piece)
         self._size += len(piece)
         if self._size > MAX_ANSWER_BYTES:
             self._give_up("the answer has more than 32 MiB")
-            return len(piece)
-        if not self._is_stream:
-            return 0
-        end = _ENDS[self._request.format].search(piece)
-        if end is None:
-            return len(piece)
-        return piece.rfind(b"\n", 0, end.start()) + 1
+            return self.rest()
+        if not self._is_stream or self._has_ended:
+            return b""
+        last_event = _LAST_EVENTS[self._request.format].search(self._unsent)
+        if last_event is None:
+            return self._taken(self._unsent.rfind(b"\n") + 1)
+        self._has_ended = True
+        return self._taken(self._unsent.rfind(b"\n", 0, last_event.start()) + 1)
+
+    def rest(self) -> bytes:
+        """Return what the client does not have yet."""
+        return self._taken(len(self._unsent))
+
+    def _taken(self, size: int) -> bytes:
+        taken = self._unsent[:size]
+        self._unsent = self._unsent[size:]
+        return taken
 
     def begin(self) -> None:
         """Read the request, while the answer arrives."""
         if self._ctx is not None or self._assembling is not None or self._is_given_up:
             return
-        if self._recorder.waiting >= MAX_WAITING:
+        if len(self._recorder.recordings) >= MAX_RECORDINGS:
             self._give_up("too many calls at once")
             return
         nx = self._recorder.nx
         budget = self._report.budget or None
+        if self._report.outcome == "unread":
+            budget = None  # it was sent as it is
         self._assembling = asyncio.ensure_future(nx.run(assemble, nx.engine, self._request, self._place, budget))
         self._assembling.add_done_callback(_retrieve)
 
@@ -118,10 +145,10 @@ class AnswerRecord:
         self.begin()
         if self._is_given_up:
             return
-        recording = asyncio.ensure_future(self._record())
-        self._recorder.waiting += 1
-        recording.add_done_callback(self._ended)
-        await asyncio.wait({recording}, timeout=HOLD_S)
+        self.recording = asyncio.ensure_future(self._record())
+        self._recorder.recordings.add(self.recording)
+        self.recording.add_done_callback(self._recorder.recordings.discard)
+        await asyncio.wait({self.recording}, timeout=HOLD_S)
 
     async def _record(self) -> None:
         nx = self._recorder.nx
@@ -149,10 +176,6 @@ class AnswerRecord:
         self._report.tokens = ctx.token_budget.used.total
         record(nx, ctx, result, self._report)
         store_report(nx.ledger.store, self._report)
-
-    def _ended(self, recording: asyncio.Future[None]) -> None:
-        self._recorder.waiting -= 1
-        _retrieve(recording)
 
     def _give_up(self, why: str) -> None:
         self._is_given_up = True

@@ -74,8 +74,8 @@ class CallReport(Struct, kw_only=True):
 
 
 def new_id() -> str:
-    """Return an id for a call; ids rise with time."""
-    return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(4)}"
+    """Return an id for a call; ids rise with time, and cannot be guessed: who has one may see the call."""
+    return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(8)}"
 
 
 class Reports:

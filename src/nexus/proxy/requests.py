@@ -47,6 +47,10 @@ _NO_SETTINGS = ("model", "stream", "stream_options", "tools")
 _TOOL_MARKS = ("cache_control", "defer_loading")
 
 
+MAX_TEXT_BYTES = 64 * 2**20
+"""Bytes of a compressed body that is read: a few kilobytes may become gigabytes."""
+
+
 def format_of(method: str, path: str) -> ReceivedFormat | None:
     """Return the format of a request to a model; None for every other request."""
     if method != "POST":
@@ -84,10 +88,14 @@ class ModelRequest:
             return self.data
         if self._encoding not in ("gzip", "x-gzip", "deflate"):
             raise BadEvent(f"body is compressed with {self._encoding[:40]!r} (send it plain, or with gzip)")
+        unpacking = zlib.decompressobj(47 if "gzip" in self._encoding else 15)
         try:
-            return zlib.decompress(self.data, 47 if "gzip" in self._encoding else 15)
+            text = unpacking.decompress(self.data, MAX_TEXT_BYTES)
         except zlib.error as error:
             raise BadEvent(f"body is no {self._encoding}: {error}") from error
+        if not unpacking.eof:
+            raise BadEvent(f"body is cut off, or has more than {MAX_TEXT_BYTES:,} bytes")
+        return text
 
     @cached_property
     def body(self) -> Fields:

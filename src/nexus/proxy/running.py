@@ -15,6 +15,8 @@ from nexus.types.decoding import decodable
 
 FOLDER = "proxies"
 
+TOKEN_HEADER = "x-nexus-token"  # noqa: S105 - a name
+
 
 class RunningProxy(Struct, frozen=True):
     """One proxy that runs."""
@@ -22,6 +24,8 @@ class RunningProxy(Struct, frozen=True):
     url: str
     pid: int
     ledger: str
+    token: str = ""
+    """The owner's: with it the status is read and the mode set."""
     client: str = ""
     """The client that it was started for; empty for one that serves all."""
 

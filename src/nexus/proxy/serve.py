@@ -29,6 +29,7 @@ async def serve_proxy(
     settings: ProxySettings,
     listener: socket.socket,
     *,
+    owner_token: str,
     tokens: Tokens | None = None,
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
@@ -42,6 +43,7 @@ async def serve_proxy(
         nx: The engine that it records with. It stays open.
         settings: What it does with requests.
         listener: A socket of `nexus.server.http.open_socket`. It is closed at the end.
+        owner_token: Token with which its status is read and its mode set.
         tokens: Tokens of its users; None if everybody who reaches it may use it.
         hosts: Further names of this server in `Host`.
         origins: Sites whose pages may call it.
@@ -50,7 +52,7 @@ async def serve_proxy(
         stopping: Stops it once it is set.
     """
     sites = AllowedSites((str(listener.getsockname()[0]), *hosts), tuple(origins))
-    proxy = Proxy(settings, nx, sites, tokens, nx.engine.clock_ms)
+    proxy = Proxy(settings, nx, sites, tokens, owner_token, nx.engine.clock_ms)
     await serve_app(
         proxy.app,
         listener,

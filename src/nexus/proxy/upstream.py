@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from http.cookiejar import DefaultCookiePolicy
 
 import httpx
 
@@ -17,9 +18,6 @@ HOP_HEADERS = frozenset(
 
 OWN_PREFIX = b"x-nexus-"
 """Beginning of the headers that are this proxy's own."""
-
-VIA = (b"via", b"1.1 nexus-proxy")
-"""Tells a proxy that a request has come through one already."""
 
 _SET_ANEW = frozenset({b"host", b"content-length", b"accept-encoding", b"expect"})
 
@@ -35,11 +33,18 @@ def open_client() -> httpx.AsyncClient:
         logging.getLogger(name).setLevel(logging.WARNING)
     timeout = httpx.Timeout(None, connect=15.0, write=60.0)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    return httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
+    client = httpx.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False)
+    client.headers.clear()
+    # A server's cookies are its client's own: kept here, they would go out with the requests of all others.
+    client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
+    return client
 
 
-def request_headers(received: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Return the headers to send upstream. Bodies are asked for without compression, so that they can be read."""
+def request_headers(received: Iterable[tuple[bytes, bytes]], via: str) -> Headers:
+    """Return the headers to send upstream. Bodies are asked for without compression, so that they can be read.
+
+    `via` is this proxy's name, by which it knows a request that it has sent to itself.
+    """
     headers = [*received]
     listed = _named_in_connection(headers)
     headers_to_send = [
@@ -47,14 +52,14 @@ def request_headers(received: Iterable[tuple[bytes, bytes]]) -> Headers:
         for name, value in headers
         if name not in HOP_HEADERS and name not in _SET_ANEW and name not in listed and not name.startswith(OWN_PREFIX)
     ]
-    return [*headers_to_send, (b"accept-encoding", b"identity"), VIA]
+    return [*headers_to_send, (b"accept-encoding", b"identity"), (b"via", b"1.1 " + via.encode())]
 
 
 def response_headers(response: httpx.Response, *, keeps_length: bool) -> Headers:
     """Return the headers to send to the client."""
     headers = [(name.lower(), value) for name, value in response.headers.raw]
     listed = _named_in_connection(headers)
-    dropped = HOP_HEADERS | listed
+    dropped = HOP_HEADERS | listed | {b"date"}  # the server writes its own
     if not keeps_length:
         dropped |= {b"content-length"}
     return [(name, value) for name, value in headers if name not in dropped]

@@ -53,7 +53,7 @@ def has_unchanged_tools(ctx: AssembledContext, tools: Sequence[Mapping[str, Any]
 def has_unchanged_list(
     ctx: AssembledContext, form: ListForm, messages: list[Message], system: str, opening_system: str
 ) -> bool:
-    """Return True if nothing of the list was omitted, truncated, repaired, put back or added.
+    """Return True if no part of the list was omitted, truncated, repaired, put back or added.
 
     Args:
         ctx: The context of the list.
