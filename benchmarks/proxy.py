@@ -317,7 +317,7 @@ def run() -> Outcome:
             if budget:
                 targets += _targets(wire, budget, figures, bare)
     columns = (
-        "wire", "limit", "calls", "tokens", "over", "invalid", "as received", "changed without need", "cached", "cost",
+        "format", "limit", "calls", "tokens", "over", "invalid", "as received", "changed without need", "cached", "cost",
         "user turns", "short turns whole",
     )  # fmt: skip
     table = Table(
