@@ -17,10 +17,10 @@ from msgspec import Struct
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.turns import NOW_MS
 from nexus.ledger.search_text import search_text
-from nexus.ledger.sql.read import Reader
-from nexus.ledger.sql.read_sessions import ReadCache
-from nexus.ledger.sql.read_threads import THREAD_COLUMNS
-from nexus.ledger.sql.write import Writing
+from nexus.ledger.shared_sql.read import Reader
+from nexus.ledger.shared_sql.read_sessions import ReadCache
+from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
+from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle
 from nexus.ledger.sqlite.files import open_file
 from nexus.types.ledger_entries import Commit, NewEntry

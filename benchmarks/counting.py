@@ -24,7 +24,7 @@ from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.interop.transcript import Transcript
 from nexus.tokens.content import MeasuredContent
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model import resolve
 from nexus.types.message import Image, Message, Note, Text, Thinking, ToolCall, ToolResult, Unknown
 

@@ -17,7 +17,7 @@ import nexus
 from benchmarks.measure import Spent, middle, timed
 from benchmarks.report import Cell, NotRun, Outcome, Table
 from benchmarks.turns import DATA, NOW_MS, TURNS, WINDOW_TURNS, Turns
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 

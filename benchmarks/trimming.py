@@ -13,7 +13,7 @@ from benchmarks.measure import Spent, middle, timed
 from benchmarks.policies import DOCUMENTED, as_langchain, trim
 from benchmarks.talk import QUESTION, TURN_MESSAGES, Talk
 from nexus.providers import openai
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.message import Message, user
 
 ROUNDS = 30

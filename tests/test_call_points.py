@@ -13,16 +13,16 @@ from typing import Any, TypeAlias
 import pytest
 
 import nexus
-from nexus.assembly.fit.cut import LEAST_HISTORY, REACH
+from nexus.assembly.fit.cut_history import LEAST_HISTORY, REACH
 from nexus.assembly.fit.omission_notice import omission_notice, omission_notice_tokens
 from nexus.assembly.fit.repair import NO_RESULT
-from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_results
+from nexus.assembly.fit.truncate_results import LEAST_TOKENS, truncate_results
 from nexus.context import AssembledContext
 from nexus.errors import BadEvent, BudgetTooSmall
 from nexus.interop.detect import read
 from nexus.interop.transcript import Transcript
 from nexus.tokens.counter import get_counter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model import resolve
 from nexus.tokens.model_names import same_model
 from nexus.types.message import Message, Note, Text, TokenSize, ToolResult

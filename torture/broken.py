@@ -19,10 +19,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.assembly.window_cache import CachedWindow, WindowCache
-from nexus.compaction import summarizer as ladder
 from nexus.context import AssembledContext
-from nexus.engine import recovery
-from nexus.engine.limits import LearnedLimits
+from nexus.engine import overflow_recovery as recovery
+from nexus.engine.reported_limits import LearnedLimits
 from nexus.errors import LedgerError
 from nexus.ledger import chain
 from nexus.ledger import maintenance as care
@@ -32,6 +31,7 @@ from nexus.ledger.sessions import AcceptedEvent, NewQueuedEvent, QueuedEvent, Se
 from nexus.ledger.sqlite import SqliteLedger, connection
 from nexus.ledger.store import LedgerStore
 from nexus.providers import messages as list_reader
+from nexus.summarization import summarizer as ladder
 from nexus.text.frames import escaping
 from nexus.types.ledger_entries import Commit, Committed, Cut
 from nexus.types.message import Message, assistant
@@ -343,8 +343,8 @@ def unleased_sessions() -> None:
         return commit.fence or 0
 
     _replace(import_module(_BROKER), "async_session_lease", unleased)
-    _replace(import_module("nexus.ledger.sql.write"), "Writing._check_expectations", check)
-    _replace(import_module("nexus.ledger.sql.write"), "Writing._pass_fence", pass_fence)
+    _replace(import_module("nexus.ledger.shared_sql.write"), "Writing._check_expectations", check)
+    _replace(import_module("nexus.ledger.shared_sql.write"), "Writing._pass_fence", pass_fence)
 
 
 def forgotten_settings() -> None:

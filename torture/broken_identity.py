@@ -55,7 +55,7 @@ def unchecked_turns() -> None:
     def check(self: Any, session: str, commit: Any, thread: Any) -> None:
         del self, session, commit, thread
 
-    _replace("nexus.ledger.sql.write", "Writing._check_expectations", check)
+    _replace("nexus.ledger.shared_sql.write", "Writing._check_expectations", check)
 
 
 def unchecked_fences() -> None:
@@ -65,7 +65,7 @@ def unchecked_fences() -> None:
         del self, session
         return commit.fence or 0
 
-    _replace("nexus.ledger.sql.write", "Writing._pass_fence", pass_fence)
+    _replace("nexus.ledger.shared_sql.write", "Writing._pass_fence", pass_fence)
 
 
 def nameless_lists() -> None:
@@ -94,7 +94,7 @@ def stored_texts() -> None:
             return hashlib.sha256(text[:3].encode()).digest()
         return content_hash(message, places)
 
-    for module in ("nexus.engine.mirror.keys", "nexus.engine.mirror.place"):
+    for module in ("nexus.engine.mirror.keys", "nexus.engine.mirror.find_place"):
         _replace(module, "content_hash", beginning)
 
 
@@ -107,7 +107,7 @@ def sessionless_events() -> None:
         del session
         return key_of(id, "", principal)
 
-    _replace("nexus.ledger.sql.queue", "event_key", event_key)
+    _replace("nexus.ledger.shared_sql.queue", "event_key", event_key)
 
 
 def joined_senders() -> None:

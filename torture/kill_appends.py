@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from torture import traffic, version_1
 from torture.figures import Figures, Progress, require, shares

@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import nexus
-import nexus.compaction
 import nexus.engine
-import nexus.engine.recovery
+import nexus.engine.overflow_recovery
+import nexus.summarization
 import nexus.workspace.plugins.load
 from nexus.tokens.counter import get_counter
 from nexus.tokens.model import resolve

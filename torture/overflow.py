@@ -1,4 +1,4 @@
-"""Calls through `nexus.call` and `nexus.engine.recovery.recover` to providers that count otherwise, refuse, or overflow in silence.
+"""Calls through `nexus.call` and `nexus.engine.overflow_recovery.recover` to providers that count otherwise, refuse, or overflow in silence.
 
 A round is a session, a provider whose window is not the believed one, a summariser that may do anything, and several
 calls in a row, tool loops among them, while others append, compact, undo and pin. After each call everything that is
@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import nexus
 from nexus.assembly.record import with_sizes
-from nexus.engine import Engine, recovery
+from nexus.engine import Engine
+from nexus.engine import overflow_recovery as recovery
 from nexus.errors import BudgetTooSmall
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.providers.errors import classify

@@ -12,14 +12,14 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, Final
 
-from nexus.compaction import CompactionOutcome
-from nexus.compaction.summarizer import MOST_PARTS, TRIES
 from nexus.context import AssembledContext
 from nexus.engine import Engine, available_tokens
-from nexus.engine.recovery import MOST_CALLS, SMALLER, Answer
+from nexus.engine.overflow_recovery import MOST_CALLS, SMALLER, Answer
 from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply
 from nexus.providers.errors import classify
 from nexus.providers.replies import read_reply
+from nexus.summarization import CompactionOutcome
+from nexus.summarization.summarizer import MOST_PARTS, TRIES
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry
 from torture.figures import lost, require

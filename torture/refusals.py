@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 
 from nexus.context import AssembledContext
 from nexus.providers.errors.classifier import classify
-from nexus.providers.errors.messages import parse_number
+from nexus.providers.errors.error_rules import parse_number
 from nexus.tokens.counter import get_counter
 
 TESTS = Path(__file__).parents[1] / "tests"

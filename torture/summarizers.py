@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from nexus.compaction import SummaryReply, SummaryRequest
-from nexus.compaction.extractive.summary import summarize
+from nexus.summarization import SummaryReply, SummaryRequest
+from nexus.summarization.extractive.summary import summarize
 from nexus.tokens.counter import get_counter
 
 POISON: Final = "quixotic-zebra-7421"

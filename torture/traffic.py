@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from nexus.ledger.replay import turns
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import files
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, Text, TokenSize, ToolCall, ToolResult, assistant, user

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from benchmarks.peers.course import Course, Messages
 
-EXTRACTIVE = "Nexus, nexus.compaction.extractive.summary"
+EXTRACTIVE = "Nexus, nexus.summarization.extractive.summary"
 """The name under which the conformance kit is given Nexus's deterministic summariser."""
 
 

@@ -21,7 +21,7 @@ from compaction_kit import (
 from compaction_kit.cli import COMPACTORS
 
 from benchmarks.peers.job import EXTRACTIVE, KitJob, KitRow
-from nexus.compaction.extractive.summary import summarize
+from nexus.summarization.extractive.summary import summarize
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, Role, Text, TokenSize
 

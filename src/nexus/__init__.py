@@ -21,12 +21,11 @@ from nexus.types.registry import add_registrations, lazy_names
 if TYPE_CHECKING:
     from nexus.assembly.fit.repair import repaired
     from nexus.assembly.token_count import count_tokens
-    from nexus.compaction import CompactionOutcome
     from nexus.context import AssembledContext, RepairReport
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.engine.async_engine import AsyncEngine, AsyncTurn, open_async
-    from nexus.engine.recovery import Answer, acall, call
+    from nexus.engine.overflow_recovery import Answer, acall, call
     from nexus.engine.turn import Turn
     from nexus.errors import (
         BudgetTooSmall,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from nexus.providers.messages import read_messages, write_messages
     from nexus.providers.replies import read_reply
     from nexus.providers.streams import StreamReader
+    from nexus.summarization import CompactionOutcome
     from nexus.tokens.budget import TokenBudget
     from nexus.tools import ToolRegistry
     from nexus.types.block import Block
@@ -63,11 +63,11 @@ add_registrations("nexus.services.registration", "nexus.turnlog.registration")
 _MODULES = {
     "nexus.assembly.fit.repair": "repaired",
     "nexus.assembly.token_count": "count_tokens",
-    "nexus.compaction": "CompactionOutcome",
+    "nexus.summarization": "CompactionOutcome",
     "nexus.context": "AssembledContext RepairReport",
     "nexus.engine": "Engine open_engine as open",
     "nexus.engine.async_engine": "AsyncEngine AsyncTurn open_async",
-    "nexus.engine.recovery": "Answer acall call",
+    "nexus.engine.overflow_recovery": "Answer acall call",
     "nexus.engine.turn": "Turn",
     "nexus.errors": "BudgetTooSmall ContextOverflow LedgerBusy LedgerError NexusError NoSuchSession NotAllowed SessionBusy",
     "nexus.ledger.sessions": "SearchHit",

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from nexus.assembly.formats.roles import RolesFormat
     from nexus.assembly.profiles.builtin import LAYERED
     from nexus.bus.port import Bus
-    from nexus.compaction.model_summarizer import ModelSummarizer
-    from nexus.compaction.summarizer import Summarizer, SummaryReply, SummaryRequest
     from nexus.engine.analysis.replay import ReplayOverrides
     from nexus.interop.detect import detect as detect_format
     from nexus.interop.detect import read as read_transcripts
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from nexus.ledger.sqlite import SqliteLedger
     from nexus.ledger.store import LedgerStore
     from nexus.models.client import ModelClient
+    from nexus.summarization.model_summarizer import ModelSummarizer
+    from nexus.summarization.summarizer import Summarizer, SummaryReply, SummaryRequest
     from nexus.text.frames import escape as escape_frames
     from nexus.text.frames import scan as scan_frames
     from nexus.text.frames import unescape as unescape_frames
@@ -102,8 +102,8 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.assembly.formats.roles": "RolesFormat",
             "nexus.assembly.profiles.builtin": "LAYERED",
             "nexus.bus.port": "Bus",
-            "nexus.compaction.model_summarizer": "ModelSummarizer",
-            "nexus.compaction.summarizer": "Summarizer SummaryReply SummaryRequest",
+            "nexus.summarization.model_summarizer": "ModelSummarizer",
+            "nexus.summarization.summarizer": "Summarizer SummaryReply SummaryRequest",
             "nexus.engine.analysis.replay": "ReplayOverrides",
             "nexus.interop.detect": "detect as detect_format read as read_transcripts",
             "nexus.interop.importing": "ImportReport import_transcript",

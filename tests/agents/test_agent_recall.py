@@ -12,7 +12,7 @@ from nexus.agents.tools import ToolContext
 from nexus.agents.tools.history import HistoryTools
 from nexus.assembly.fit.view import LARGEST_PART, size_class
 from nexus.engine import Engine, available_tokens
-from nexus.tokens.measure import text_tokens_json
+from nexus.tokens.message_tokens import text_tokens_json
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 
 NEEDLE = "the calibration constant of sensor Q7 is zeta-1731"

@@ -25,7 +25,7 @@ from nexus import AgentResult, Event, Text, ToolCall
 from nexus.agents import Agent, Limits
 from nexus.agents.workers import TurnHooks
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.engine.recovery import despite_learned_limit
+from nexus.engine.overflow_recovery import despite_learned_limit
 from nexus.errors import ModelCallFailed
 from nexus.ledger import integrity
 from nexus.models import ModelReply

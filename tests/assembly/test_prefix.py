@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.assembly.fit.window import Window
 from nexus.assembly.manifest_store import parse_stored_manifest
-from nexus.assembly.prefix import same_pins
+from nexus.assembly.prefix_report import same_pins
 from nexus.context import Manifest
 from nexus.types.request import TokenUsage
 

@@ -23,7 +23,7 @@ from nexus.errors import LedgerFull
 from nexus.ledger.sessions import NewQueuedEvent
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import VERSION
-from nexus.ledger.unrecorded import UnrecordedReply
+from nexus.ledger.unrecorded_replies import UnrecordedReply
 from nexus.testing.model_server import model_server, reply
 from nexus.types.ledger_entries import Commit, NewEntry
 from nexus.types.message import ToolCall, assistant, user

@@ -13,7 +13,8 @@ import pytest
 import nexus
 from cli.running import run
 from nexus.cli import _tables
-from nexus.ledger import operations, replay
+from nexus.ledger import history_operations as operations
+from nexus.ledger import replay
 from nexus.ledger.replay import RecordedToolCall, Turn
 from nexus.render.export import as_values
 

@@ -19,7 +19,7 @@ from nexus.types.registry import Registry
 from nexus.workspace.sources.registry import SOURCES
 
 RULE = (
-    "errors < types < bus, ledger, text, tools < policy, tokens < context < providers < models, render < compaction < workspace"
+    "errors < types < bus, ledger, text, tools < policy, tokens < context < providers < models, render < summarization < workspace"
     " < assembly < engine < interop < agents, turnlog < broker < server, services < compat, proxy < cli, extend, testing < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
@@ -40,17 +40,17 @@ PURE = (
     "providers",
     "render",
     "assembly",
-    "compaction.check_summary",
-    "compaction.extractive",
-    "compaction.prompt",
+    "summarization.check_summary",
+    "summarization.extractive",
+    "summarization.prompt",
     "engine.analysis.diff",
     "engine.analysis.explain",
     "workspace.prompts",
     "ledger.chain",
     "ledger.codec",
-    "ledger.directory",
+    "ledger.session_directory",
     "ledger.integrity",
-    "ledger.operations",
+    "ledger.history_operations",
     "ledger.records",
     "ledger.replay",
     "ledger.search_text",
@@ -98,8 +98,8 @@ MAY_REACH_OUTSIDE = {
     "types.registry": "imports what rooms registered, when it is looked up",
     "text.redact": "reads the shipped formats of secrets",
     "text.frames.tags": "reads the shipped table of shapes",
-    "compaction.extractive.patterns": "reads the shipped table of words and expressions",
-    "providers.errors.messages": "reads the shipped table of error messages",
+    "summarization.extractive.patterns": "reads the shipped table of words and expressions",
+    "providers.errors.error_rules": "reads the shipped table of error messages",
     "workspace.prompts": "reads the shipped prompts",
     "tokens.starting_counter": "reads and writes the stored vocabulary",
     "tokens.model_table": "reads the shipped tables of models and a vocabulary that lies on this machine",
@@ -348,7 +348,7 @@ WORDS_OF_GUESTS = re.compile(
 MAY_USE_WORDS_OF_GUESTS = {
     REGISTRATIONS: "lists the modules of registrations",
     "types.history": "a stored source of messages",
-    "compaction.extractive.statements": "drops the words of frames from statements",
+    "summarization.extractive.statements": "drops the words of frames from statements",
     "ledger.maintenance.doctor": "the shared memory of a log file",
     "ledger.sqlite.connection": "the shared memory of a log file",
     "text.frames.tags": "text must not forge a tag, also of a guest that is not loaded",

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nexus
-from nexus.compaction import SummaryReply, SummaryRequest
 from nexus.engine import Engine
 from nexus.errors import BadConfig, CompactionSuperseded, HeadMoved
 from nexus.ledger.replay import visible_start
+from nexus.summarization import SummaryReply, SummaryRequest
 from nexus.types.ledger_entries import Compaction, MessageRef
 from nexus.types.message import Message, ToolCall, assistant, tool, user
 from support.errors import has_code

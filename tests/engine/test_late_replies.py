@@ -17,7 +17,7 @@ from nexus import AgentResult, Event, Text, ToolCall, assistant
 from nexus.engine import Engine
 from nexus.engine.turn import Turn
 from nexus.errors import BadEvent, BadReply, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded
-from nexus.ledger.sql.write import Writing
+from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.history import SUMMARY_MARKER
 from nexus.types.message import Message

@@ -29,9 +29,9 @@ from nexus.errors import (
     LedgerUnavailable,
     LedgerUnusable,
 )
-from nexus.ledger import unrecorded
+from nexus.ledger import unrecorded_replies as unrecorded
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.unrecorded import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
+from nexus.ledger.unrecorded_replies import RESERVED_BYTES, UnrecordedReplies, UnrecordedReply
 from nexus.models import Models, open_client
 from nexus.testing.model_server import model_server, reply
 from nexus.types.ledger_entries import Commit

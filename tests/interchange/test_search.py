@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.stores import append
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.postgres import PostgresLedger
 from nexus.ledger.search_text import excerpt_pieces, parse_query
 from nexus.ledger.sqlite import SqliteLedger

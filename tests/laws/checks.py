@@ -25,7 +25,7 @@ from laws.oracle import (
     without_task,
 )
 from nexus.assembly.fit.excerpts import is_user_turn
-from nexus.assembly.fit.truncate import LEAST_TOKENS
+from nexus.assembly.fit.truncate_results import LEAST_TOKENS
 from nexus.errors import BudgetTooSmall
 from nexus.text.frames import unescape
 from nexus.types.ledger_entries import MessageRef, StoredMessage

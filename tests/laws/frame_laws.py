@@ -15,7 +15,7 @@ from nexus.text.frames import Scope, escape, escape_line_breaks, scan, unescape,
 from nexus.text.message_text import visible_parts
 from nexus.types.message import Image, Message, Note, Text
 from nexus.types.sanitize import sanitize_text
-from nexus.workspace.sources.file_blocks import HEADING as MEMORY
+from nexus.workspace.sources.memory import HEADING as MEMORY
 
 BLOCK = 1_000
 """Examples that are drawn together; each block has a seed of its own, made of the run's seed and the block's number."""

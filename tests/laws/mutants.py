@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "the limit of results is taken by the wrong entry",
-        "nexus.assembly.fit.truncate:TruncationLimits.limit", "seq <= self.until", "seq < self.until", ("results",),
+        "nexus.assembly.fit.truncate_results:TruncationLimits.limit", "seq <= self.until", "seq < self.until", ("results",),
         Script("gpt-4o", 600, "oldest_first", None, 0, (*[ASK] * 5, Step("work"), Step("loop", 1, 3)), 1),
     ),
     Mutant(
@@ -133,12 +133,12 @@ MUTANTS = (
     ),
     Mutant(
         "a cut has the number of the one before",
-        "nexus.assembly.fit.cut:_Cutter._cut", "context.number,", "max(context.number - 1, 1),", ("cut numbers",),
+        "nexus.assembly.fit.cut_history:_Cutter._cut", "context.number,", "max(context.number - 1, 1),", ("cut numbers",),
         Script("claude-sonnet-4-5", 150, "oldest_first", None, 0, (*[ASK] * 12,)),
     ),
     Mutant(
         "a cut counts one message too few",
-        "nexus.assembly.fit.cut:_Cutter._cut", "passed = begin", "passed = max(begin - 1, 0)", ("marker counts",),
+        "nexus.assembly.fit.cut_history:_Cutter._cut", "passed = begin", "passed = max(begin - 1, 0)", ("marker counts",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 6,)),
     ),
     Mutant(
@@ -176,7 +176,7 @@ MUTANTS = (
     ),
     Mutant(
         "an excerpt is not counted among what stays",
-        "nexus.assembly.fit.cut:_Cutter._cut", "[*note.pins, *digest_pins", "[*digest_pins",
+        "nexus.assembly.fit.cut_history:_Cutter._cut", "[*note.pins, *digest_pins", "[*digest_pins",
         ("marker counts",),
         Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 8, Step("work"), ASK)),
     ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest
-from nexus.compaction.summarizer import SummaryResult
+from nexus.summarization import FallbackSummarizer, SummaryReply, SummaryRequest
+from nexus.summarization.summarizer import SummaryResult
 from nexus.types.ledger_entries import StoredMessage
 
 

@@ -23,11 +23,11 @@ from nexus.errors import LedgerDamaged, LedgerFull
 from nexus.ledger import maintenance as care
 from nexus.ledger.address import parse_address
 from nexus.ledger.documents import AGENT, CONFIGURATION, MOVED, PROFILE, hidden_threads
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.integrity import check
 from nexus.ledger.maintenance import server as server_care
-from nexus.ledger.operations import Ledger
 from nexus.ledger.sessions import Document
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger, migrate
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.types.message import user

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from nexus.errors import LedgerError
 from nexus.ledger import replay
 from nexus.ledger.documents import AGENT
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore

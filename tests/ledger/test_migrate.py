@@ -18,8 +18,8 @@ from ledger.files import as_version_4, dumped
 from ledger.stores import append, behind_its_back, texts
 from nexus.errors import LedgerDamaged
 from nexus.ledger import maintenance as care
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.integrity import check
-from nexus.ledger.operations import Ledger
 from nexus.ledger.records import EventRecord
 from nexus.ledger.sessions import NewQueuedEvent
 from nexus.ledger.sqlite import SqliteLedger, migrate

@@ -12,7 +12,7 @@ from ledger.stores import COUNTER, behind_its_back
 from nexus.assembly.record import with_sizes
 from nexus.errors import BadReference, CompactionSuperseded, LedgerError, NoSuchSession
 from nexus.ledger import maintenance as care
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection, files
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage

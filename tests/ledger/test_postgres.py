@@ -285,7 +285,7 @@ def test_write_whose_answer_is_lost_is_stored_once(
     """The connection ends just before the commit is sent, or just after it was stored: the result is the same."""
     import psycopg
 
-    from nexus.ledger.operations import Ledger
+    from nexus.ledger.history_operations import Ledger
     from nexus.ledger.postgres.connection import Database
 
     append(ledger, "main", user("one"))
@@ -340,7 +340,7 @@ def test_commit_that_is_not_looked_up_is_stored_twice(ledger: PostgresLedger, mo
     import psycopg
 
     from nexus.ledger.postgres.connection import Database
-    from nexus.ledger.sql import outcomes
+    from nexus.ledger.shared_sql import outcomes
 
     commit, tries = Database.commit, count()
 

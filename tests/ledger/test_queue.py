@@ -21,11 +21,11 @@ from ledger.stores import append, behind_its_back, in_a_fork
 from nexus.errors import LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger import jsonl
 from nexus.ledger import maintenance as care
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.records import EventRecord
 from nexus.ledger.sessions import EVENT_STATES, PENDING, EventState, NewQueuedEvent, QueuedEvent, event_key
-from nexus.ledger.sql import queue as sql_queue
+from nexus.ledger.shared_sql import queue as sql_queue
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.types.message import user

@@ -14,7 +14,7 @@ import nexus
 from models.calls import FORMATS, LOOK, Sleeps, call, client_of, context, failed_call, reply_of, shown
 from nexus.errors import ModelCallFailed
 from nexus.models import EndpointClient, ModelReply, RetryPolicy, Timeouts
-from nexus.providers.prompt_cache import cost_of_reply
+from nexus.providers.costs import cost_of_reply
 from nexus.testing.model_server import (
     ModelServer,
     Step,
@@ -149,7 +149,7 @@ def test_errors_of_all_clients_have_one_kind(
 
 @each_format
 def test_call_recovers_from_an_overflow_of_a_client(format_: ReceivedFormat) -> None:
-    async def converse(server: ModelServer) -> nexus.engine.recovery.Answer:
+    async def converse(server: ModelServer) -> nexus.engine.overflow_recovery.Answer:
         client = client_of(server, format_)
 
         async def send(ctx: nexus.AssembledContext) -> nexus.AgentResult:

@@ -336,7 +336,7 @@ def test_overflow_retry_keeps_principal_and_tools(root: Path, home: Path) -> Non
         said(nx, "dm:ann", f"question {number} " * 300)
     nexus.call(nx, "and?", send, principal="telegram:42", tools=given, budget=8_000)
     ctx = nx.assemble("again", principal="telegram:42", tools=given, budget=8_000)
-    from nexus.engine.recovery import recover
+    from nexus.engine.overflow_recovery import recover
 
     retried = recover(nx, ctx, ValueError("prompt is too long: 210000 tokens > 200000 maximum"), send)
     for one in (*sent, retried.ctx):

@@ -17,7 +17,7 @@ from nexus.ledger.codec import decode_content, encode_parts
 from nexus.render.export import as_anthropic, as_openai
 from nexus.text.as_received import received_items
 from nexus.tokens.counter import get_counter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.message import Image, Message, Note, Text, Thinking, with_parts
 from providers.received_cases import (
     ANTHROPIC,

@@ -184,7 +184,7 @@ def test_unknown_counter_is_rejected_with_known_names() -> None:
 
 def test_import_loads_no_vocabulary_or_tokenizer() -> None:
     code = (
-        "import sys, nexus.tokens.counter, nexus.tokens.measure, nexus.tokens.model, nexus.tokens.budget\n"
+        "import sys, nexus.tokens.counter, nexus.tokens.message_tokens, nexus.tokens.model, nexus.tokens.budget\n"
         "print([name for name in ('toktok', 'tiktoken') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

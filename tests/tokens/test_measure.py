@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import nexus
 from nexus.tokens.counter import EstimateCounter, get_counter
 from nexus.tokens.images import UNKNOWN_SIZE_TOKENS, max_image_tokens
-from nexus.tokens.measure import message_tokens, text_tokens_json, tools_tokens
+from nexus.tokens.message_tokens import message_tokens, text_tokens_json, tools_tokens
 from nexus.types.message import (
     Image,
     Message,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nexus.tokens.counter import get_counter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model import resolve
 from nexus.types.message import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 from support.recount import count_text

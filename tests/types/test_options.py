@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import nexus
 from nexus.engine import Engine, EngineOptions, available_tokens, session_label
-from nexus.engine.recovery import recover
+from nexus.engine.overflow_recovery import recover
 from nexus.tools import ToolOptions
 from nexus.types.settings import CallArguments, Settings, SettingsChanges
 from support.errors import has_code

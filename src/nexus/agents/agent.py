@@ -12,15 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.agents.engine import AgentEngine, Confirm, Limits, Spending
+from nexus.agents.event_order import TurnStream
 from nexus.agents.loop import CANCELED, ToolLoop, until_canceled
-from nexus.agents.stream import TurnStream
 from nexus.agents.tool_calls import run_calls, run_first
 from nexus.agents.turn_tools import TurnTools
 from nexus.agents.workers import NO_HOOKS, TurnHooks, WorkerLimits, WorkerOrder, Workers
 from nexus.assembly.inputs import as_event
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
 from nexus.engine.events import turn_with_event
-from nexus.engine.recovery import RemoteAssembly, despite_learned_limit
+from nexus.engine.overflow_recovery import RemoteAssembly, despite_learned_limit
 from nexus.engine.turn import Turn, begin_turn
 from nexus.errors import BadSetting, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease

@@ -19,7 +19,7 @@ from nexus.agents.engine import AgentTools, Limits
 from nexus.agents.tool_calls import run_calls, run_first
 from nexus.context import AssembledContext
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
-from nexus.engine.recovery import RemoteAssembly, next_reply
+from nexus.engine.overflow_recovery import RemoteAssembly, next_reply
 from nexus.errors import ContextOverflow, LateReply, LedgerError, LimitReached, ModelCallFailed
 from nexus.ledger.lease import shielded
 from nexus.models import ModelClient, ModelReply

@@ -11,9 +11,9 @@ from typing import Any
 
 from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.compaction_plan import Aim, plan_compaction
-from nexus.assembly.fit.cut import KEEP_USER_TURNS
+from nexus.assembly.fit.cut_history import KEEP_USER_TURNS
 from nexus.assembly.fit.result import FitResult
-from nexus.assembly.fit.truncate import describe_image
+from nexus.assembly.fit.truncate_results import describe_image
 from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs

@@ -12,13 +12,13 @@ from functools import cache
 from msgspec.structs import replace
 
 from nexus.assembly.fit.result import FixedTokens
-from nexus.assembly.fit.truncate import LEAST_TOKENS, truncate_text
+from nexus.assembly.fit.truncate_results import LEAST_TOKENS, truncate_text
 from nexus.assembly.formats.registry import block_openings
 from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
 from nexus.errors import BudgetTooSmall
 from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import text_tokens_json, tools_tokens
+from nexus.tokens.message_tokens import text_tokens_json, tools_tokens
 from nexus.types.block import Block, ContextWarning, Slot
 from nexus.types.message import Message, Note, Text
 from nexus.types.profile import STORED_NOTES, Profile, Share

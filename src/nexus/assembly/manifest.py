@@ -12,7 +12,7 @@ from nexus.assembly.fit.choose import ChosenFit
 from nexus.assembly.fit.repair import is_synthetic_result
 from nexus.assembly.gather import REQUEST_TOKENS, SYSTEM_SOURCE, SystemPrompt
 from nexus.assembly.inputs import AssemblyInputs
-from nexus.assembly.prefix import (
+from nexus.assembly.prefix_report import (
     PrefixCosts,
     block_tokens,
     compare_manifests,

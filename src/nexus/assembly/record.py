@@ -19,7 +19,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.providers.server_edits import has_compaction
 from nexus.tokens.calibration import Calibration, initial_calibration, is_counted, update_calibration_factor
 from nexus.tokens.counter import BASE_COUNTER, TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.ledger_entries import AssemblyRow, Commit, NewEntry, SizedMessage, StoredCalibration, TurnPosition

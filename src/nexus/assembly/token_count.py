@@ -13,7 +13,7 @@ from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.content import MeasuredContent, content_factor
 from nexus.tokens.counter import get_counter
 from nexus.tokens.image_price import image_price
-from nexus.tokens.measure import message_tokens, text_tokens_json, tools_tokens
+from nexus.tokens.message_tokens import message_tokens, text_tokens_json, tools_tokens
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.model_names import same_model
 from nexus.tokens.model_table import DEFAULT_MODEL

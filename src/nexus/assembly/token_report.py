@@ -13,7 +13,7 @@ from nexus.assembly.gather import SystemPrompt
 from nexus.context import TokenLine
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import text_tokens_json
+from nexus.tokens.message_tokens import text_tokens_json
 from nexus.types.block import Block, Slot
 
 

@@ -23,12 +23,12 @@ from nexus.broker.broker import Broker
 from nexus.broker.events import EventResult, SessionEvent
 from nexus.broker.lookups import CompactionTurn, find_latest_compaction, get_compaction, get_messages_by_turn_id
 from nexus.broker.queue_modes import QueueMode
-from nexus.compaction import CompactionOutcome
 from nexus.context import AssembledContext
 from nexus.engine import Engine, available_tokens
-from nexus.engine.recovery import Answer, recover
+from nexus.engine.overflow_recovery import Answer, recover
 from nexus.errors import BadEvent, BadSetting, NotFound
 from nexus.ledger.replay import visible_messages
+from nexus.summarization import CompactionOutcome
 from nexus.text.frames import escape
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.model import resolve
@@ -274,7 +274,7 @@ def retry_overflow(
     send: Callable[[AssembledContext], Any],
     **request: Unpack[CallArguments],
 ) -> Answer:
-    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.engine.recovery.recover`."""
+    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.engine.overflow_recovery.recover`."""
     return recover(nx, ctx, error, send, **request)
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from nexus.context import AssembledContext, TokenLine
 from nexus.render.console import call_values, printable
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model_names import same_model
 from nexus.types.block import LAYERS, Slot
 from nexus.types.message import Image, Thinking, ToolCall, ToolResult, with_parts

@@ -10,7 +10,7 @@ from nexus.models import EndpointClient, open_client
 from nexus.workspace.credentials.store import Credentials
 
 if TYPE_CHECKING:
-    from nexus.compaction.model_summarizer import ModelSummarizer
+    from nexus.summarization.model_summarizer import ModelSummarizer
 
 EXTRACTIVE = "extractive"
 """Name of the summarizer that uses no model."""
@@ -55,7 +55,7 @@ def open_model(
 
 def summarizer_of(nx: Engine, model: str, base_url: str = "", api_key: str = "") -> ModelSummarizer | None:
     """Return the summarizer of a model; None for `EXTRACTIVE`."""
-    from nexus.compaction.model_summarizer import ModelSummarizer
+    from nexus.summarization.model_summarizer import ModelSummarizer
 
     if model == EXTRACTIVE:
         return None

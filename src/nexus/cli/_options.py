@@ -28,7 +28,7 @@ from nexus.engine import DEFAULT_PROFILE, Engine, EngineOptions, open_engine
 from nexus.errors import BadConfig, BadTool, LedgerUnusable, NexusError, UnreadableFile
 from nexus.ledger.address import is_address, parse_address
 from nexus.ledger.location import open_ledger, open_server_ledger, workspace_ledger
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.render.console import printable
 from nexus.tokens.model_table import DEFAULT_MODEL

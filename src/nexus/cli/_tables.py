@@ -22,7 +22,7 @@ from nexus.context import AssembledContext
 from nexus.engine.analysis.explain import ExplainedLine, Explanation
 from nexus.render.console import printable
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 ROWS_PER_BLOCK = 500

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nexus.cli._output import count_noun
 from nexus.engine import Engine
-from nexus.providers.prompt_cache import cost_of_reply
+from nexus.providers.costs import cost_of_reply
 from nexus.providers.received import items_of, mapping, number_of, text_of
 from nexus.types.ledger_entries import IMPORTED_REQUEST, Entry
 from nexus.types.request import TokenUsage

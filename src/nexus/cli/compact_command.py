@@ -19,11 +19,11 @@ from nexus.cli._options import (
     session_argument,
 )
 from nexus.cli._output import beginning, count_noun, format_ref, progress_bar, quoted
-from nexus.compaction import NOTHING
 from nexus.engine import Engine
 from nexus.errors import BadReference
 from nexus.ledger.search_text import all_text
 from nexus.render.console import printable, printable_lines
+from nexus.summarization import NOTHING
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef
 

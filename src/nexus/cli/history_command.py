@@ -17,7 +17,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from nexus.assembly.fit.truncate import images_of
+from nexus.assembly.fit.truncate_results import images_of
 from nexus.cli._options import SESSION, TENANT_OPTION, CommandOptions, nexus_command, session_argument
 from nexus.cli._output import (
     emit,

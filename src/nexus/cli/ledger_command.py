@@ -15,17 +15,17 @@ from nexus.cli._options import TENANT_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import count_noun, format_time, progress_bar
 from nexus.errors import BadReference, LedgerError, UnreadableFile
 from nexus.ledger import jsonl, maintenance
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.location import LedgerRecords, open_ledger, open_server_ledger
 from nexus.ledger.maintenance import doctor, server
 from nexus.ledger.maintenance.transfer import transfer
 from nexus.ledger.maintenance.verification import open_readonly, reading_mode, tenants
-from nexus.ledger.operations import Ledger
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.files import ledger_id
 from nexus.ledger.text_encoding import decode_text
-from nexus.ledger.unrecorded import UnrecordedReplies, count_unrecorded, unrecorded_path
+from nexus.ledger.unrecorded_replies import UnrecordedReplies, count_unrecorded, unrecorded_path
 from nexus.render.console import printable
 from nexus.workspace.files.reader import home_folder
 

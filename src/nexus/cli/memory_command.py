@@ -357,7 +357,7 @@ def _ask(nx: Engine, model: str, base_url: str) -> Ask:
     import asyncio
 
     from nexus.cli._models import open_model
-    from nexus.compaction.model_summarizer import prompt_context
+    from nexus.summarization.model_summarizer import prompt_context
 
     async def answer(prompt: str) -> str:
         client = open_model(model, nx.credentials, base_url)

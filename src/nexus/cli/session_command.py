@@ -22,7 +22,7 @@ from nexus.cli._worker_tree import worker_tree
 from nexus.cli.sessions_command import NUMBERS, is_turn_of_file
 from nexus.engine import Engine
 from nexus.errors import BadReference, LedgerError
-from nexus.ledger import operations, replay
+from nexus.ledger import history_operations, replay
 from nexus.ledger.replay import Turn
 from nexus.ledger.sessions import SessionMetadata, SessionStatus, Thread
 from nexus.render.console import printable
@@ -223,7 +223,7 @@ def turns(name: str, last: int | None, options: CommandOptions) -> None:
 def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     """Return the turns of a session, or the newest ones; memory holds these and one block of entries."""
     thread = nx.ledger.thread_info(label)
-    size = operations.READ_ENTRIES
+    size = history_operations.READ_ENTRIES
     after = 0
     # Look back in growing steps for an entry before the newest `last` turns: long sessions are not read as a whole.
     while last and size < thread.head_seq:
@@ -237,7 +237,7 @@ def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
     newest = 0
     for entry in nx.ledger.iter_entries(label, after):
         # A block ends between two turns, because a turn is read from all of its entries.
-        if entry.turn > newest and len(entries) >= operations.READ_ENTRIES:
+        if entry.turn > newest and len(entries) >= history_operations.READ_ENTRIES:
             result += replay.turns(entries)
             entries = []
         newest = max(newest, entry.turn)

@@ -7,13 +7,13 @@ from functools import cached_property
 from threading import Event
 from typing import TYPE_CHECKING
 
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.models.tracing import span
 from nexus.tokens.counter import TokenCounter
 from nexus.types.compaction_plan import CompactionPlan
 
 if TYPE_CHECKING:  # they take a while to import, and most programs use none
-    from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
+    from nexus.summarization import CompactionOutcome, FallbackSummarizer, Summarizer
 
 
 class Compactor:
@@ -27,7 +27,7 @@ class Compactor:
     @cached_property
     def summarizer(self) -> FallbackSummarizer:
         """The engine's summarizer, with retries, a deterministic fallback and the state of its model."""
-        from nexus.compaction import FallbackSummarizer
+        from nexus.summarization import FallbackSummarizer
 
         return FallbackSummarizer(self._counter, self._summarizer)
 
@@ -41,7 +41,7 @@ class Compactor:
         cancel: Event | None = None,
     ) -> CompactionOutcome:
         """Summarize a plan's messages and store the summary; nothing without a plan. Arguments as for `Engine.compact`."""
-        from nexus.compaction import NOTHING, run_compaction
+        from nexus.summarization import NOTHING, run_compaction
 
         if plan is None:
             return NOTHING

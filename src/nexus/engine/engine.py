@@ -31,12 +31,12 @@ from nexus.engine.analysis.explain import Explanation
 from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_call, replay_call, what_if
 from nexus.engine.compactor import Compactor
 from nexus.engine.events import event_of
-from nexus.engine.limits import LearnedLimits
 from nexus.engine.memory import WorkspaceMemory
 from nexus.engine.mirror import ListScope, Mirror
 from nexus.engine.mirror.assembly import assemble_list
 from nexus.engine.preparation import Preparation, check_trusted
 from nexus.engine.recorder import Recorder
+from nexus.engine.reported_limits import LearnedLimits
 from nexus.engine.turn import Turn, begin_turn, open_turn
 from nexus.errors import (
     BadEvent,
@@ -48,13 +48,13 @@ from nexus.errors import (
     tool_not_allowed,
 )
 from nexus.ledger.address import is_address
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.location import open_ledger
-from nexus.ledger.operations import Ledger
 from nexus.ledger.overlay import without_event
 from nexus.ledger.sessions import SessionInfo
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
-from nexus.ledger.unrecorded import UnrecordedReplies, unrecorded_path
+from nexus.ledger.unrecorded_replies import UnrecordedReplies, unrecorded_path
 from nexus.models.tracing import span
 from nexus.policy import Policy
 from nexus.providers.replies import read_reply
@@ -80,7 +80,7 @@ from nexus.workspace.source_context import workspace_context
 from nexus.workspace.user_profiles import UserProfiles
 
 if TYPE_CHECKING:  # these take a while to import, and most programs use none
-    from nexus.compaction import CompactionOutcome, FallbackSummarizer, Summarizer
+    from nexus.summarization import CompactionOutcome, FallbackSummarizer, Summarizer
 
 NEXT_MESSAGE = "(your next message)"
 """Placeholder for a message that is not written yet."""

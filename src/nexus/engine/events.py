@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nexus.context import StoredEvent
 from nexus.errors import IdempotencyConflict
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Entry, TurnPosition
 from nexus.types.message import Message

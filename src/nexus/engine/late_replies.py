@@ -2,7 +2,7 @@
 
 A late reply gets a session of its own that shares the history up to its event. There it is behind the message that it
 answers, and no other session shows it. Replies that the ledger could not store are recorded later, from the file of
-`nexus.ledger.unrecorded`.
+`nexus.ledger.unrecorded_replies`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from nexus.errors import (
     TurnSuperseded,
     UnreadableFile,
 )
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.sessions import LATE_MARK, LATE_REPLY, SessionMetadata
-from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, is_of_storage
+from nexus.ledger.unrecorded_replies import UnrecordedReplies, UnrecordedReply, is_of_storage
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.message import Message, ToolCall, assistant, with_parts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nexus.engine.preparation import Preparation
 from nexus.errors import NexusError, NotFound
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 
 if TYPE_CHECKING:  # it takes a while to import, and most programs use none
     from nexus.workspace.memory.notebook import Notebook

@@ -23,7 +23,7 @@ from nexus.assembly.profiles.user.registry import Profiles, ResolvedProfile
 from nexus.assembly.record import calibration_factor, calibration_key, provisional_factor
 from nexus.assembly.window_cache import WindowCache
 from nexus.context import StoredEvent
-from nexus.engine.limits import LearnedLimits
+from nexus.engine.reported_limits import LearnedLimits
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.policy import decide

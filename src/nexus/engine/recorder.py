@@ -11,8 +11,8 @@ from nexus.engine.late_replies import commit_patiently, late_base, record_unreco
 from nexus.engine.mirror import Mirror, PlacedList
 from nexus.engine.preparation import Preparation
 from nexus.errors import HeadMoved, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded, UnreadableFile
-from nexus.ledger.operations import Ledger
-from nexus.ledger.unrecorded import UnrecordedReplies, UnrecordedReply, is_of_storage
+from nexus.ledger.history_operations import Ledger
+from nexus.ledger.unrecorded_replies import UnrecordedReplies, UnrecordedReply, is_of_storage
 from nexus.providers.server_edits import has_compaction
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.request import AgentResult
@@ -22,7 +22,7 @@ class Recorder:
     """Stores replies, and calibrates token counts by their usage.
 
     Attributes:
-        unrecorded: Replies that the ledger could not store yet (`nexus.ledger.unrecorded`).
+        unrecorded: Replies that the ledger could not store yet (`nexus.ledger.unrecorded_replies`).
     """
 
     def __init__(self, ledger: Ledger, preparation: Preparation, mirror: Mirror, unrecorded: UnrecordedReplies) -> None:

@@ -34,7 +34,7 @@ from nexus.types.validation import check_options, checked
 
 if TYPE_CHECKING:
     from nexus.engine.recorder import Recorder
-    from nexus.ledger.operations import Ledger
+    from nexus.ledger.history_operations import Ledger
     from nexus.tokens.counter import TokenCounter
 
 CANCELED = "canceled"

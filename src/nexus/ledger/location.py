@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from nexus.errors import LedgerError, LedgerUnusable, PackageMissing
 from nexus.ledger.address import is_address
-from nexus.ledger.sql.store import SqlLedger
+from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.connection import MEMORY
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from nexus.errors import BadReference
 from nexus.ledger import erasure
-from nexus.ledger.directory import label_of
 from nexus.ledger.erasure import Erasure
+from nexus.ledger.session_directory import label_of
 from nexus.ledger.sessions import EVENT_STATES, ErasedPrincipal, EraseResult, SessionInfo
 from nexus.ledger.store import LedgerStore, unknown_session
-from nexus.ledger.unrecorded import UnrecordedReplies
+from nexus.ledger.unrecorded_replies import UnrecordedReplies
 from nexus.types.ledger_entries import StoredCalibration
 
 

@@ -23,8 +23,8 @@ from nexus.context import AssembledContext
 from nexus.errors import BadReply, BadSetting, ModelCallFailed
 from nexus.models.endpoints import Endpoint
 from nexus.models.tracing import model_span
+from nexus.providers.costs import cost_of_reply
 from nexus.providers.errors.failures import Failure, failure_of
-from nexus.providers.prompt_cache import cost_of_reply
 from nexus.providers.streams import StreamReader
 from nexus.text.redact import redact
 from nexus.types.request import AgentResult

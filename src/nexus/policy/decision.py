@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from nexus.errors import BadSetting, NotAllowed
-from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Principal, Toolset
-from nexus.types import session_key
+from nexus.errors import NotAllowed
+from nexus.policy.principals import MatchKind, PolicyMatch, check_owner, effective_principal, match_policy, session_of
+from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Toolset
 from nexus.types.block import ContextWarning
 from nexus.types.request import Request
 from nexus.types.settings import AgentRole
@@ -20,17 +19,6 @@ from nexus.types.tool_definition import ToolMetadata, iter_definitions, tool_met
 
 SOURCE = "nexus:policy"
 TOOLSET_SEPARATOR = " & "
-
-MatchKind: TypeAlias = Literal["named", "default", "closed", "open"]
-"""Why a policy applies: it defines the principal; its default does; neither does; or it defines no principals."""
-
-
-class PolicyMatch(Struct, frozen=True):
-    """A policy applied to a principal."""
-
-    policy: Policy
-    kind: MatchKind
-    entry: Principal = Principal()  # the principal's entry, completed from the policy's default
 
 
 class AppliedToolset(Struct, frozen=True):
@@ -95,33 +83,6 @@ def decide(
     )
 
 
-# principals and sessions --------------------------------------------------------------------------------------------
-
-
-def match_policy(policy: Policy, principal: str) -> PolicyMatch:
-    """Match a principal against a policy. Names are compared exactly."""
-    entry = policy.principals.get(principal) if principal else None
-    default = policy.default
-    if default is None:
-        if entry is None:
-            return PolicyMatch(policy, "closed" if policy.principals else "open")
-        return PolicyMatch(policy, "named", entry)
-    kind: MatchKind = "default" if entry is None else "named"
-    entry = entry or Principal()
-    # An empty list of permissions grants none; only an unset one takes the default's.
-    permissions = default.permissions
-    if entry.permissions is not None:
-        permissions = entry.permissions
-    role = entry.role or default.role
-    toolset = entry.toolset or default.toolset
-    return PolicyMatch(policy, kind, replace(entry, role=role, toolset=toolset, permissions=permissions))
-
-
-def effective_principal(matches: Sequence[PolicyMatch]) -> Principal:
-    """Return the entry of the first policy that defines principals; later policies do not override it."""
-    return next((match.entry for match in matches if match.kind != "open"), Principal())
-
-
 def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
     """Return the role of a call: the lowest that the policies assign, or a lower one that was requested.
 
@@ -138,50 +99,6 @@ def role_of(requested: AgentRole, matches: Sequence[PolicyMatch]) -> AgentRole:
     if highest == "worker":
         raise NotAllowed(f"role {requested!r} not allowed: the policy allows {highest!r}")
     return requested
-
-
-def session_of(requested: str | None, principal: str, role: AgentRole, matches: Sequence[PolicyMatch]) -> str:
-    """Return the session label of a call.
-
-    Without a requested session it is the principal's, or `main` without a principal. Raises BadSetting.
-    """
-    default_label = "main"
-    if principal:
-        default_label = principal_session(principal, matches)
-    label = default_label if requested is None else requested
-    if requested is None and role == "worker":
-        key = session_key.parse(label)
-        if label == "main" or (key is not None and role not in session_key.ROLES_BY_KIND[key.kind]):
-            raise BadSetting("worker session missing (name one, for example 'worker:report-1')", code="bad_session_key")
-    session_key.check(label, role)
-    return label
-
-
-def check_owner(
-    label: str, principal: str, matches: Sequence[PolicyMatch], names_of: Callable[[str], Sequence[str]]
-) -> None:
-    """Raise NotAllowed for a session that belongs to somebody else: by name, by alias, as a fork, or as a worker's."""
-    if not (principal and matches):
-        return
-    own_session = principal_session(principal, matches)
-    first_kind = next((match.kind for match in matches if match.kind != "open"), "open")
-    if first_kind == "named" and label == own_session:
-        return
-    allowed = {own_session, f"dm:{principal}", f"dm:{effective_principal(matches).person or principal}"}
-    for name in names_of(label):
-        for match in matches:
-            owners = {other for other, entry in match.policy.principals.items() if entry.label(other) == name}
-            if owners and principal not in owners:
-                text = f"session {name!r} not allowed for {principal!r}"
-                raise NotAllowed(f"{text}: {match.policy.name} assigns it to somebody else")
-        key = session_key.parse(name)
-        if key is not None and key.kind == "dm" and not {name, label} & allowed:
-            raise NotAllowed(f"session {name!r} not allowed for {principal!r}: a `dm:` session belongs to one person")
-
-
-def principal_session(principal: str, matches: Sequence[PolicyMatch]) -> str:
-    """Return the label of the principal's session."""
-    return effective_principal(matches).label(principal)
 
 
 # toolsets and tools -------------------------------------------------------------------------------------------------

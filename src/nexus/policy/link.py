@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from nexus.errors import NotAllowed
-from nexus.ledger.operations import Ledger
-from nexus.policy.decision import match_policy, principal_session
+from nexus.ledger.history_operations import Ledger
+from nexus.policy.principals import match_policy, principal_session
 from nexus.policy.values import Policy
 from nexus.types import session_key
 

@@ -30,7 +30,6 @@ from msgspec.structs import astuple
 from nexus.errors import BadSetting
 from nexus.tokens.model import Model, Prices, cache_rules
 from nexus.tokens.model_table import CacheRules, provider_table
-from nexus.types.request import TokenUsage
 
 STEPS: Final[dict[str, int]] = {"openai": 128, "azure": 128, "deepseek": 64}
 """Units of a cached prefix in tokens, by who serves the model or else made it; 1 if unknown."""
@@ -390,22 +389,6 @@ def _check(call: CacheCall, rule: CacheRule) -> None:
             f"too many breakpoints: {len(breakpoints)}, {rule.provider} takes at most {rule.max_breakpoints}",
             code="bad_call",
         )
-
-
-def cost_of_reply(usage: TokenUsage, model: Model) -> float | None:
-    """Return the cost in USD of one call at list prices, by its reported usage; None for a model without prices.
-
-    Cache reads and writes have their own prices, writes by their lifetime, and a long prompt may have others.
-    """
-    rule = cache_rule(model)
-    if not rule.priced:
-        return None
-    rates, hour_rates = (cache_rule(model, hour=hour).rates_at(usage.input_tokens) for hour in (False, True))
-    uncached = max(usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens, 0)
-    cost = uncached * rates.input + usage.cache_read_tokens * rates.read
-    cost += (usage.cache_write_tokens - usage.cache_write_1h_tokens) * rates.write
-    cost += usage.cache_write_1h_tokens * hour_rates.write
-    return float(dollars(cost + usage.output_tokens * rates.output))
 
 
 def price_of_break(lost_tokens: int, model: Model, *, prompt_tokens: int = 0, hour: bool = False) -> Decimal | None:

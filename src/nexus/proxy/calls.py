@@ -11,7 +11,7 @@ from msgspec import Struct
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import BadEvent, BadReply, BadSetting, BadTool
-from nexus.providers.prompt_cache import cost_of_reply
+from nexus.providers.costs import cost_of_reply
 from nexus.providers.received import items_of
 from nexus.providers.replies import read_reply
 from nexus.providers.streams import StreamReader

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from nexus.errors import NexusError, NotAccepted, NotFound
 from nexus.models.tracing import continued_trace
-from nexus.server.access import CURRENT, AccessRecord
+from nexus.server.access_log import CURRENT, AccessRecord
 from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case
 from nexus.server.jsonrpc import (

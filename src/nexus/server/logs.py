@@ -21,7 +21,7 @@ from typing import Any
 from nexus.errors import BadSetting
 from nexus.text.redact import redact
 
-ACCESS = logging.getLogger("nexus.server.access")
+ACCESS = logging.getLogger("nexus.server.access_log")
 ACCESS.propagate = False
 STANDARD_ERROR = "-"
 """Name of standard error in place of a file."""

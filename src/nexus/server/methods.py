@@ -20,10 +20,9 @@ from msgspec.structs import replace
 
 from nexus.broker import EventResult
 from nexus.broker.broker import CANCELED
-from nexus.compaction import NOTHING
 from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE
-from nexus.engine.recovery import await_compaction
+from nexus.engine.overflow_recovery import await_compaction
 from nexus.engine.turn import Turn, begin_turn, open_turn, turn_of
 from nexus.errors import (
     AgentError,
@@ -45,6 +44,7 @@ from nexus.server.contexts import waiting_context
 from nexus.server.forms import message_text, request_key
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
+from nexus.summarization import NOTHING
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import Committed

@@ -11,7 +11,7 @@ from nexus.errors import (
     NexusError,
 )
 from nexus.models.tracing import span
-from nexus.server.access import CURRENT
+from nexus.server.access_log import CURRENT
 from nexus.server.agents import StoredAgent, is_valid_id
 from nexus.server.forms import Case, camel, read_params, to_plain
 from nexus.server.jsonrpc import INVALID_PARAMS, LOG, METHOD_NOT_FOUND, Params, RpcError

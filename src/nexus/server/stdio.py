@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from nexus.server.access import CURRENT, AccessRecord
+from nexus.server.access_log import CURRENT, AccessRecord
 from nexus.server.forms import Case
 from nexus.server.jsonrpc import INVALID_PARAMS, PARSE_ERROR, Params, RpcError, answer, refusal
 from nexus.server.security import LOCAL_TENANT

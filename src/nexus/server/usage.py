@@ -13,13 +13,13 @@ from contextlib import aclosing
 from threading import Lock
 from typing import Literal, TypeAlias
 
-from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.errors import ModelCallFailed
 from nexus.models import ModelClient, ModelReply, StreamItem
+from nexus.providers.costs import cost_of_reply
 from nexus.providers.errors.failures import failure_of
-from nexus.providers.prompt_cache import cost_of_reply
+from nexus.summarization.model_summarizer import ModelSummarizer
 from nexus.types.request import AgentResult, TokenUsage
 from nexus.types.stream_events import CompactionEnd, Retry, StreamEvent
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.engine.recovery import despite_learned_limit
+from nexus.engine.overflow_recovery import despite_learned_limit
 from nexus.engine.turn import Turn
 from nexus.errors import BadReference, UnreadableFile
 from nexus.services.tagged import (

@@ -228,7 +228,7 @@ def _request_for(ctx: AssembledContext, topic: str, ledger: str) -> LLMRequest:
 
 
 class BusAssembly:
-    """Assembles contexts of turns with the answers of a ContextBuilder (`nexus.engine.recovery.RemoteAssembly`).
+    """Assembles contexts of turns with the answers of a ContextBuilder (`nexus.engine.overflow_recovery.RemoteAssembly`).
 
     A turn's builder is asked before its first call. Its later calls use the same answer, also in another process.
     """

@@ -21,7 +21,7 @@ from nexus.services.tagged import MergedEntry, merge_rows, moment_block, moment_
 from nexus.services.tagged_blocks import MEMORY, MOMENT_SOURCE, OPENINGS, dialogue_rows, memory_entry_limit
 from nexus.text.message_text import escape_note, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.history import OLDER_ENTRIES, Memory, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Text, with_parts

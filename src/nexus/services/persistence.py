@@ -13,7 +13,7 @@ from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.engine.preparation import check_trusted
 from nexus.errors import BadSetting, NotAllowed
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.services.tagged_blocks import message_row
 from nexus.types import session_key

@@ -15,7 +15,7 @@ from nexus.assembly.formats.path_format import LedgerView, NoticeKind, PathForma
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.text.message_text import RENDER_VERSION, with_unsendable_as_notes
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.turnlog import times
 from nexus.turnlog.entries import (
     LogEntry,

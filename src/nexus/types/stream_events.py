@@ -3,6 +3,9 @@
 A turn's events obey four laws: they begin with one `stream_start` and end with one `stream_end` or `stream_error`; the
 joined `token` texts are the stored text of the turn, without the texts that a `retry` withdrew; every tool that started
 completes or fails; every compaction that started ends. As JSON, `type` is an event's name.
+
+`agents/agent.py` makes start, end and error, `agents/tool_calls.py` the states of tools, `providers/streams.py` texts and thinking,
+`models/client.py` retries, `engine/overflow_recovery.py` compactions; `agents/event_order.py` holds them to the laws.
 """
 
 from __future__ import annotations

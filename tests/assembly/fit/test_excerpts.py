@@ -14,7 +14,7 @@ from nexus import AgentResult, Message, Text, ToolCall, assistant, tool, user
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.excerpts import EXCERPT_TOKENS, choose_user_turns, is_user_turn
 from nexus.assembly.fit.pins import EXCERPTS_SOURCE, excerpt_pin
-from nexus.assembly.fit.truncate import TruncationLimits
+from nexus.assembly.fit.truncate_results import TruncationLimits
 from nexus.assembly.fit.window import Window
 from nexus.assembly.record import with_sizes
 from nexus.engine import Engine

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.assembly.fit.truncate import freed_tokens, images_of, with_image_notes
+from nexus.assembly.fit.truncate_results import freed_tokens, images_of, with_image_notes
 from nexus.tokens.counter import get_counter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Image, Message, Text, ToolResult, user
 

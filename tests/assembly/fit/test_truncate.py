@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.assembly.fit.truncate import LEAST_TOKENS, TruncationLimits, truncate_results, truncate_text
+from nexus.assembly.fit.truncate_results import LEAST_TOKENS, TruncationLimits, truncate_results, truncate_text
 from nexus.tokens.counter import get_counter
-from nexus.tokens.measure import text_tokens_json
+from nexus.tokens.message_tokens import text_tokens_json
 from nexus.types.message import Image, Message, Text, ToolResult, tool
 
 COUNTER = get_counter()

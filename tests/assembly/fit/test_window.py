@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.display_rules import DisplayRules
-from nexus.assembly.fit.truncate import freed_tokens
+from nexus.assembly.fit.truncate_results import freed_tokens
 from nexus.assembly.fit.window import Window
 from nexus.assembly.record import with_sizes
 from nexus.tokens.counter import get_counter

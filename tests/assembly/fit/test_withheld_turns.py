@@ -9,7 +9,8 @@ import pytest
 
 import nexus
 from nexus import assistant
-from nexus.assembly.fit import compaction_plan, cut
+from nexus.assembly.fit import compaction_plan
+from nexus.assembly.fit import cut_history as cut
 
 TURNS = 24
 BUDGET = 4_000

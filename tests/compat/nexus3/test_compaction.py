@@ -8,7 +8,6 @@ from dataclasses import fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compaction.conversations import PORTS
 from compat.nexus3.talks import AT, call, manager, problems, texts
 from nexus.compat.nexus3.context import (
     CompactionResult,
@@ -20,6 +19,7 @@ from nexus.compat.nexus3.context import (
 from nexus.compat.nexus3.context.compaction import compact_messages, generate_summary, summary_text
 from nexus.compat.nexus3.context.truncation import identify_message_groups
 from nexus.types.message import Message, user
+from summarization.conversations import PORTS
 from support.hostile import HISTORIES
 
 MESSAGES = [row.message for row in PORTS]

@@ -18,12 +18,12 @@ from engine.recovery.provider import Provider, answer, in_words, without_numbers
 from nexus.agents import Agent
 from nexus.assembly.record import with_sizes
 from nexus.broker import ensure_budget, handle_overflow, retry_overflow, trigger_compaction
-from nexus.compaction import SummaryReply, SummaryRequest
-from nexus.compaction.summarizer import SummaryCanceled
 from nexus.engine import Engine, available_tokens
 from nexus.engine.async_engine import AsyncEngine
-from nexus.engine.recovery import Answer, await_compaction, call, despite_learned_limit, recover
+from nexus.engine.overflow_recovery import Answer, await_compaction, call, despite_learned_limit, recover
 from nexus.errors import BudgetTooSmall, ContextOverflow, LateReply, ModelCallFailed
+from nexus.summarization import SummaryReply, SummaryRequest
+from nexus.summarization.summarizer import SummaryCanceled
 from nexus.types.message import Text, ToolCall, assistant, tool, user
 from nexus.types.request import Event
 from support.scripted_agent import ScriptedClient, said

@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from nexus.providers.errors import OverflowVerdict, classify, learned_window
-from nexus.providers.errors.messages import error_rules, normalize_code, parse_number
+from nexus.providers.errors.error_rules import error_rules, normalize_code, parse_number
 from providers.errors.corpus import CASES, Case
 
 RULES = error_rules()

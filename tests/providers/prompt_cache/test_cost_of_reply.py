@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.providers.prompt_cache import cost_of_reply
+from nexus.providers.costs import cost_of_reply
 from nexus.tokens.model import Prices, all_models, resolve
 from nexus.types.request import TokenUsage
 

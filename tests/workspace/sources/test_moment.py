@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import nexus
-from nexus.compaction.prompt import render_transcript
 from nexus.engine.analysis.replay import ReplayOverrides
-from nexus.engine.recovery import recover
+from nexus.engine.overflow_recovery import recover
 from nexus.errors import BadEvent
+from nexus.summarization.prompt import render_transcript
 from nexus.text.frames import unescape
 from nexus.text.one_line import json_line
 from nexus.types.config import Config

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nexus.agents.tools.context import ToolContext
 from nexus.assembly.fit.lookup import RECALL
-from nexus.assembly.fit.truncate import images_of
+from nexus.assembly.fit.truncate_results import images_of
 from nexus.assembly.fit.view import LARGEST_PART, size_class
 from nexus.engine import available_tokens
 from nexus.errors import ToolCallFailed
@@ -25,7 +25,7 @@ from nexus.ledger.search_text import all_text, excerpt_pieces, matches, parse_qu
 from nexus.ledger.sessions import SearchHit
 from nexus.render.console import result_text
 from nexus.text.one_line import collapse_whitespace
-from nexus.tokens.measure import text_tokens_json
+from nexus.tokens.message_tokens import text_tokens_json
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown

@@ -15,14 +15,14 @@ from typing import TypeGuard
 
 from msgspec import structs
 
-from nexus.assembly.fit.cut import LEAST_HISTORY, CutContext, fit
+from nexus.assembly.fit.cut_history import LEAST_HISTORY, CutContext, fit
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import REQUEST_TOKENS, SystemPrompt, event_messages, gather_slot, preamble_messages
 from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
 from nexus.errors import BudgetTooSmall
 from nexus.tokens.content import MeasuredContent, content_factor
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import OLDER_ENTRIES, PreviousTurns
 from nexus.types.ledger_entries import MessageRef

@@ -12,7 +12,7 @@ from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.fold import Fold
 from nexus.text.as_received import with_call_ids
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.message import Message, ToolCall
 
 

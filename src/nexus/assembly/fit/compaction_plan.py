@@ -1,14 +1,14 @@
 """Compaction plans: everything up to a group's start is summarized, so that the prompt shrinks to a target.
 
 The newest messages stay, including calls that wait for their result. An existing summary is updated with the messages
-that it kept, not summarized again. A plan is a value; `nexus.compaction` carries it out.
+that it kept, not summarized again. A plan is a value; `nexus.summarization` carries it out.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from nexus.assembly.fit.cut import HIGH_MARK, LOW_MARK
+from nexus.assembly.fit.cut_history import HIGH_MARK, LOW_MARK
 from nexus.assembly.fit.cut_pins import opening_pins, pending_request, reserved_places
 from nexus.assembly.fit.excerpts import MOST_WITHHELD, Excerpts, choose_user_turns, lost_turns
 from nexus.assembly.fit.pins import NOTE_FRAME_TOKENS

@@ -15,7 +15,7 @@ from nexus.assembly.fit.lookup import digest_heading
 from nexus.assembly.fit.pins import Pinned
 from nexus.assembly.fit.window import Window
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens, text_tokens_json
+from nexus.tokens.message_tokens import message_tokens, text_tokens_json
 from nexus.types.ledger_entries import DigestChunk, MessageRef, StoredMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 

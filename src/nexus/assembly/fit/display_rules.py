@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from nexus.assembly.fit.images import with_sendable_images
-from nexus.assembly.fit.truncate import TruncationLimits
+from nexus.assembly.fit.truncate_results import TruncationLimits
 from nexus.assembly.formats.path_format import UNFORMATTED, PathFormat
 from nexus.providers.openai import NAME_CHANGED, has_changed_name, must_have_reasoning
 from nexus.providers.signatures import must_sign_calls
@@ -17,7 +17,7 @@ from nexus.text.message_text import RENDER_VERSION
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_limits import ImageLimits
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model_names import same_model
 from nexus.types.history import PLAIN, HistoryHeader, Lookup
 from nexus.types.ledger_entries import MessageRef, StoredMessage

@@ -24,7 +24,7 @@ from nexus.assembly.fit.pins import (
 from nexus.assembly.fit.window import Window
 from nexus.text.message_text import is_injected
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import text_tokens_json
+from nexus.tokens.message_tokens import text_tokens_json
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, Text, Thinking
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nexus.assembly.fit.truncate import describe_image
+from nexus.assembly.fit.truncate_results import describe_image
 from nexus.text.as_received import received_format, with_changed_images
 from nexus.text.message_text import image_note, unsendable_kind
 from nexus.tokens.image_limits import ImageLimits, shared_limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexus.assembly.fit.lookup import session_lookup
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.history import Lookup
 from nexus.types.message import Message, ProviderFormat, Text
 

@@ -19,13 +19,13 @@ from msgspec import Struct
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.lookup import message_lookup
-from nexus.assembly.fit.truncate import HEAD_PERCENT, LEAST_TOKENS, shorten, truncate_text
+from nexus.assembly.fit.truncate_results import HEAD_PERCENT, LEAST_TOKENS, shorten, truncate_text
 from nexus.assembly.formats.path_format import PathFormat
 from nexus.ledger.replay import conversation_rows
 from nexus.text.message_text import RENDER_VERSION, is_injected, typed_text, unsendable_kind
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ANY_MODEL, ImagePrice
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.message import ATTACHED, Image, Message, Note, ProviderFormat, Text, Unknown, with_parts

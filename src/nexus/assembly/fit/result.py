@@ -12,10 +12,10 @@ from nexus.assembly.fit.client_ids import copy_of_ids, with_client_ids
 from nexus.assembly.fit.images import with_sendable_images
 from nexus.assembly.fit.instructions import has_tools, is_instruction
 from nexus.assembly.fit.request_images import RequestImages
-from nexus.assembly.fit.truncate import truncate_results
+from nexus.assembly.fit.truncate_results import truncate_results
 from nexus.assembly.fit.window import Window, WindowCaches
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.ledger_entries import Cut
 from nexus.types.message import Message, client_call_ids
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nexus.assembly.fit.pins import FRAME_TOKENS
-from nexus.assembly.fit.truncate import freed_tokens
+from nexus.assembly.fit.truncate_results import freed_tokens
 from nexus.assembly.fit.window import Window
 
 LEAST_IMAGES = 0.10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nexus.assembly.fit.cut import KEEP_USER_TURNS
+from nexus.assembly.fit.cut_history import KEEP_USER_TURNS
 from nexus.assembly.fit.digest import digest_pins
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.instructions import instruction_pin, instruction_refs

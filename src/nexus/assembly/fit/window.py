@@ -20,12 +20,12 @@ from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.instructions import is_instruction
 from nexus.assembly.fit.pins import Pinned, pending_request_ref, unshown_turns, with_note, within_limits
 from nexus.assembly.fit.summary_message import summary_messages
-from nexus.assembly.fit.truncate import TruncationLimits, freed_tokens, truncate_results, with_image_notes
+from nexus.assembly.fit.truncate_results import TruncationLimits, freed_tokens, truncate_results, with_image_notes
 from nexus.ledger.replay import conversation_rows, visible_start
 from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import sent_images
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.block import text_hash
 from nexus.types.history import History
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage

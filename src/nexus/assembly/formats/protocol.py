@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from nexus.assembly.fit.truncate import TruncationLimits
+from nexus.assembly.fit.truncate_results import TruncationLimits
 from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.text.message_text import RENDER_VERSION

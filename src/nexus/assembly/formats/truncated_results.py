@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from nexus.assembly.fit.pins import pinned_groups
-from nexus.assembly.fit.truncate import truncate_chars
+from nexus.assembly.fit.truncate_results import truncate_chars
 from nexus.assembly.fit.view import fill_window
 from nexus.assembly.formats.path_format import LedgerView, PathFormat
 from nexus.assembly.formats.protocol import FilledWindow, View
 from nexus.assembly.formats.roles import RolesFormat
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.types.history import Lookup
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
 from nexus.types.profile import MessageFormatName

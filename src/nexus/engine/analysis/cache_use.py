@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from nexus.assembly.manifest_store import StoredManifest, manifest_of
 from nexus.context import PrefixReport
 from nexus.ledger.store import LedgerStore
-from nexus.providers.prompt_cache import CacheRule, cache_rule, cost_of_reply, price_of_break
+from nexus.providers.costs import cost_of_reply
+from nexus.providers.prompt_cache import CacheRule, cache_rule, price_of_break
 from nexus.providers.received import items_of, mapping, number_of, text_of
 from nexus.tokens.model import Model
 from nexus.types.ledger_entries import Entry

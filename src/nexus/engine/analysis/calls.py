@@ -8,7 +8,7 @@ from nexus.engine.analysis.explain import Explanation, explain
 from nexus.engine.analysis.recorded_inputs import ReplayDeps
 from nexus.engine.preparation import DEFAULT_PROFILE, Preparation
 from nexus.errors import BadConfig, BadReference, NotFound
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.recorded_calls import (
     RecordedCall,
     call_before,

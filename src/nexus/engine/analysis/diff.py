@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from nexus.assembly.fit.result import FitResult
 from nexus.assembly.gather import REQUEST_TOKENS
 from nexus.assembly.manifest_store import StoredManifest
-from nexus.assembly.prefix import PrefixCosts, block_tokens, compare_manifests, locate_break
+from nexus.assembly.prefix_report import PrefixCosts, block_tokens, compare_manifests, locate_break
 from nexus.context import AssembledContext
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import tools_tokens
+from nexus.tokens.message_tokens import tools_tokens
 from nexus.types.message import ProviderFormat
 
 EXCERPT_BYTES = 60

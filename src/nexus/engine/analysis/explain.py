@@ -16,14 +16,14 @@ from msgspec import Struct
 from nexus.assembly.fit.call_names import safe_id
 from nexus.assembly.fit.repair import LATE_SOURCE
 from nexus.assembly.fit.result import FitResult
-from nexus.assembly.fit.truncate import images_of
+from nexus.assembly.fit.truncate_results import images_of
 from nexus.assembly.fit.window import Window
 from nexus.assembly.sent_messages import is_supplied
 from nexus.assembly.token_report import to_provider_tokens
 from nexus.context import AssembledContext, TokenLine
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
-from nexus.tokens.measure import message_tokens, tools_tokens
+from nexus.tokens.message_tokens import message_tokens, tools_tokens
 from nexus.types.block import Block, slot_name
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from nexus.assembly.formats.roles import ROLES
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.context import AssembledContext, Mirrored, StoredEvent
+from nexus.engine.mirror.find_place import LEAST_OVERLAP, Finder, Place
 from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.lists import ListCache, ReadList, messages_of_items, named_positions, text_positions
 from nexus.engine.mirror.moved import MovedLists
-from nexus.engine.mirror.place import LEAST_OVERLAP, Finder, Place
 from nexus.engine.mirror.unchanged import ListForm
 from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore

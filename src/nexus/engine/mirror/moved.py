@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from nexus.engine.mirror.find_place import Place
 from nexus.engine.mirror.keys import LONG_CHARS, KeyChain, ListScope, content_hash
-from nexus.engine.mirror.place import Place
 from nexus.ledger.store import LedgerStore
 from nexus.types.message import Message
 

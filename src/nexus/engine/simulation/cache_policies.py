@@ -26,7 +26,7 @@ from nexus.errors import BadEvent, BudgetTooSmall
 from nexus.ledger.replay import conversation_rows
 from nexus.providers.prompt_cache import CutCycle
 from nexus.tokens.budget import compute_budget
-from nexus.tokens.measure import message_tokens
+from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model import Model
 from nexus.tokens.model_names import same_model
 from nexus.types.history import History

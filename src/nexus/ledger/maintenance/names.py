@@ -20,7 +20,7 @@ from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows, Where
 from nexus.ledger.maintenance.salvage import Salvage
 from nexus.ledger.records import AliasRecord, CalibrationRecord, DocumentRecord, EventRecord, MoveRecord
 from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, SessionStatus, event_id
-from nexus.ledger.sql.read_sessions import ALIAS
+from nexus.ledger.shared_sql.read_sessions import ALIAS
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json, to_json
 from nexus.types.decoding import decodable
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from nexus.errors import LedgerDamaged, LedgerError
 from nexus.ledger.codec import decode_body
 from nexus.ledger.maintenance.verification import open_readonly
-from nexus.ledger.sql.connection import Connection
+from nexus.ledger.shared_sql.connection import Connection
 from nexus.ledger.sqlite.connection import SQLITE_VERSION
 from nexus.ledger.sqlite.schema import VERSION
 from nexus.ledger.text_encoding import decode_text, encode_text

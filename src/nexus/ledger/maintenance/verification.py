@@ -34,11 +34,11 @@ from nexus.ledger.records import (
 )
 from nexus.ledger.search_text import search_text
 from nexus.ledger.sessions import SessionMetadata, Thread
-from nexus.ledger.sql import dump as sql_dump
-from nexus.ledger.sql.connection import Connection
-from nexus.ledger.sql.read_sessions import ALIAS
-from nexus.ledger.sql.read_threads import THREAD_COLUMNS
-from nexus.ledger.sql.write import grown
+from nexus.ledger.shared_sql import dump as sql_dump
+from nexus.ledger.shared_sql.connection import Connection
+from nexus.ledger.shared_sql.read_sessions import ALIAS
+from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
+from nexus.ledger.shared_sql.write import grown
 from nexus.ledger.sqlite.connection import MEMORY, Database, connect, typed
 from nexus.ledger.sqlite.schema import MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, from_json

@@ -21,11 +21,11 @@ from nexus.ledger.postgres.connection import Database, NotAlone, is_lost, may_ru
 from nexus.ledger.postgres.pool import Pool
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import EraseResult
-from nexus.ledger.sql import dump as sql_dump
-from nexus.ledger.sql.read import Reader
-from nexus.ledger.sql.read_sessions import ReadCache
-from nexus.ledger.sql.store import SqlLedger
-from nexus.ledger.sql.write import Writing
+from nexus.ledger.shared_sql import dump as sql_dump
+from nexus.ledger.shared_sql.read import Reader
+from nexus.ledger.shared_sql.read_sessions import ReadCache
+from nexus.ledger.shared_sql.store import SqlLedger
+from nexus.ledger.shared_sql.write import Writing
 
 P = ParamSpec("P")
 T = TypeVar("T")

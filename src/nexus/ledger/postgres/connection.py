@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8Dumper
 from nexus.errors import BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
 from nexus.ledger.address import Address
 from nexus.ledger.postgres.words import search_words
-from nexus.ledger.sql.connection import Dialect, Value
+from nexus.ledger.shared_sql.connection import Dialect, Value
 
 BUSY_TIMEOUT_MS = 30_000
 """How long a lock is waited for. Locks are held for the time of one commit."""

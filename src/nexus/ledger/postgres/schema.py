@@ -12,10 +12,10 @@ from nexus.ledger.codec import decode_parts
 from nexus.ledger.postgres.connection import Database, quoted_name, transaction
 from nexus.ledger.postgres.words import search_words
 from nexus.ledger.search_text import search_text
-from nexus.ledger.sql.hidden_sessions import move_to_documents
-from nexus.ledger.sql.read import Reader
-from nexus.ledger.sql.read_sessions import ReadCache
-from nexus.ledger.sql.write import Writing
+from nexus.ledger.shared_sql.hidden_sessions import move_to_documents
+from nexus.ledger.shared_sql.read import Reader
+from nexus.ledger.shared_sql.read_sessions import ReadCache
+from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite.schema import checksum
 
 VERSION = 5

@@ -18,11 +18,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 from nexus.errors import LedgerError, LedgerUnusable
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import EraseResult
-from nexus.ledger.sql import dump as sql_dump
-from nexus.ledger.sql.read import Reader
-from nexus.ledger.sql.read_sessions import ReadCache
-from nexus.ledger.sql.store import SqlLedger
-from nexus.ledger.sql.write import Writing
+from nexus.ledger.shared_sql import dump as sql_dump
+from nexus.ledger.shared_sql.read import Reader
+from nexus.ledger.shared_sql.read_sessions import ReadCache
+from nexus.ledger.shared_sql.store import SqlLedger
+from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite.connection import MEMORY, Database, spoils, typed
 from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
 from nexus.ledger.sqlite.pool import Pool

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import apsw
 
 from nexus.errors import BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnusable
-from nexus.ledger.sql.connection import Dialect, Value
+from nexus.ledger.shared_sql.connection import Dialect, Value
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
 
 BUSY_TIMEOUT_MS = 5_000

@@ -16,11 +16,11 @@ from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, call_rows, decode_parts
 from nexus.ledger.records import AssemblyRecord, MoveRecord
 from nexus.ledger.search_text import search_text
-from nexus.ledger.sql.hidden_sessions import move_to_documents
-from nexus.ledger.sql.read import Reader
-from nexus.ledger.sql.read_sessions import ReadCache
-from nexus.ledger.sql.read_threads import THREAD_COLUMNS
-from nexus.ledger.sql.write import Writing
+from nexus.ledger.shared_sql.hidden_sessions import move_to_documents
+from nexus.ledger.shared_sql.read import Reader
+from nexus.ledger.shared_sql.read_sessions import ReadCache
+from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
+from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite.connection import Database
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, to_json

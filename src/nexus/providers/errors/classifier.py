@@ -7,8 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.providers.errors.extract import ErrorDetails, extract_details
-from nexus.providers.errors.messages import (
+from nexus.providers.errors.error_rules import (
     RATE_NUMBERS,
     Rule,
     TokenNumbers,
@@ -19,6 +18,7 @@ from nexus.providers.errors.messages import (
     parse_number,
     parse_token_numbers,
 )
+from nexus.providers.errors.extract import ErrorDetails, extract_details
 from nexus.providers.received import mapping, text_of
 from nexus.types.request import TokenUsage
 from nexus.types.sanitize import sanitize_text

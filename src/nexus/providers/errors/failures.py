@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from nexus.errors import LedgerBusy, LedgerUnavailable, ModelCallFailed, NexusError, SessionBusy
 from nexus.providers.errors.classifier import classify
+from nexus.providers.errors.error_rules import normalize_code
 from nexus.providers.errors.extract import extract_details
-from nexus.providers.errors.messages import normalize_code
 
 FailureKind: TypeAlias = Literal[
     "rate_limit",

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from nexus.compaction.model_summarizer import prompt_context
-from nexus.compaction.prompt import strip_thinking
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError
 from nexus.models import ModelClient
+from nexus.summarization.model_summarizer import prompt_context
+from nexus.summarization.prompt import strip_thinking
 from nexus.text.frames import escape
 
 MOODS = (

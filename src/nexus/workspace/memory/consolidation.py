@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction.extractive.statements import truncate_line
 from nexus.errors import BadFact, NotFound, UnreadableFile
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.replay import conversation_rows
 from nexus.policy.authorization import session_person
+from nexus.summarization.extractive.statements import truncate_line
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Entry, StoredMessage
 from nexus.workspace.memory import files

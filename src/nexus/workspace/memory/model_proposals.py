@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from nexus.compaction.extractive.patterns import STOP_WORDS, find_identifiers
-from nexus.compaction.extractive.statements import truncate_line
 from nexus.errors import BadFact, BadReply
+from nexus.summarization.extractive.patterns import STOP_WORDS, find_identifiers
+from nexus.summarization.extractive.statements import truncate_line
 from nexus.text.redact import redact
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import StoredMessage

@@ -37,7 +37,7 @@ from nexus.workspace.memory.facts import (
     without_fact,
 )
 from nexus.workspace.prompts import template_texts, without_marker
-from nexus.workspace.sources.file_blocks import log_place, memory_place, memory_text
+from nexus.workspace.sources.memory import log_place, memory_place, memory_text
 from nexus.workspace.user_profiles import Update, UserProfiles, profile_lines, with_profile_lines
 
 FACT_CHARS = 4_000  # size limit of a fact: a fifth of the part of the file that a context shows

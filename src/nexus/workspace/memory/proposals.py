@@ -2,7 +2,7 @@
 
 Only sentences that the user typed count, that are understood without the conversation, and that stay true after the session:
 standing preferences and rules, who the user is, the parts of the work, decisions. The sentences and their cues are those
-of `nexus.compaction.extractive`; `standing.toml` lists the wordings. A sentence that fits none is not proposed.
+of `nexus.summarization.extractive`; `standing.toml` lists the wordings. A sentence that fits none is not proposed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.compaction.extractive.patterns import cued_kind, is_soft, parse_label
-from nexus.compaction.extractive.statements import (
+from nexus.summarization.extractive.patterns import cued_kind, is_soft, parse_label
+from nexus.summarization.extractive.statements import (
     limit_length,
     sentences,
     strip_markup,

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from nexus.types.registry import Registry
 from nexus.workspace.source_context import Source
-from nexus.workspace.sources import event_blocks, file_blocks, session_blocks, skills
+from nexus.workspace.sources import event_blocks, memory, persona, session_blocks, skills
 from nexus.workspace.sources import instructions as instruction_blocks
 
 Volatility: TypeAlias = Literal["never", "files", "session", "turn"]
@@ -27,7 +27,7 @@ class SourceSpec(NamedTuple):
 _BUILT_IN = (
     SourceSpec("active_skills", skills.active_skills, "files"),
     SourceSpec("attachments", event_blocks.attachments, "turn"),
-    SourceSpec("bootstrap", file_blocks.bootstrap, "files"),
+    SourceSpec("bootstrap", persona.bootstrap, "files"),
     SourceSpec("capabilities", session_blocks.capabilities, "session"),
     SourceSpec("configurations", instruction_blocks.configurations, "files"),
     SourceSpec("constraints", event_blocks.constraints, "turn"),
@@ -36,24 +36,24 @@ _BUILT_IN = (
     SourceSpec("friends", session_blocks.friends, "session"),
     SourceSpec("hook_data", event_blocks.hook_data, "turn"),
     SourceSpec("host", session_blocks.host, "never"),
-    SourceSpec("identity", file_blocks.identity, "files"),
+    SourceSpec("identity", persona.identity, "files"),
     SourceSpec("instructions", instruction_blocks.instructions, "files"),
-    SourceSpec("memory", file_blocks.memory, "files"),
-    SourceSpec("memory_file", file_blocks.memory_file, "files"),
+    SourceSpec("memory", memory.memory, "files"),
+    SourceSpec("memory_file", memory.memory_file, "files"),
     SourceSpec("messaging", session_blocks.messaging, "never"),
     SourceSpec("metadata", event_blocks.metadata, "turn"),
     SourceSpec("moment", event_blocks.moment, "turn"),
     SourceSpec("mood", event_blocks.mood, "turn"),
-    SourceSpec("nexus_identity", file_blocks.nexus_identity, "never"),
-    SourceSpec("permissions", file_blocks.permissions, "session"),
-    SourceSpec("rules", file_blocks.rules, "files"),
+    SourceSpec("nexus_identity", persona.nexus_identity, "never"),
+    SourceSpec("permissions", persona.permissions, "session"),
+    SourceSpec("rules", persona.rules, "files"),
     SourceSpec("runtime_context", event_blocks.runtime_context, "turn"),
     SourceSpec("skills", skills.skills, "files"),
-    SourceSpec("soul", file_blocks.soul, "files"),
+    SourceSpec("soul", persona.soul, "files"),
     SourceSpec("subagent", session_blocks.subagent, "session"),
     SourceSpec("surroundings", session_blocks.surroundings, "never"),
-    SourceSpec("tools_guide", file_blocks.tools_guide, "files"),
-    SourceSpec("user_identity", file_blocks.user_identity, "files"),
+    SourceSpec("tools_guide", persona.tools_guide, "files"),
+    SourceSpec("user_identity", persona.user_identity, "files"),
 )
 
 SOURCES: Registry[SourceSpec] = Registry({spec.name: spec for spec in _BUILT_IN})

@@ -8,7 +8,7 @@ from pathlib import Path
 from nexus.types.sanitize import sanitize_text
 from nexus.workspace.memory.notebook import MemoryMatch, Notebook
 from nexus.workspace.prompts import without_template_comments
-from nexus.workspace.sources.file_blocks import SYSTEM_HEADING
+from nexus.workspace.sources.memory import SYSTEM_HEADING
 
 
 class MemoryStore:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from nexus.assembly.fit.repair import repaired
-from nexus.assembly.fit.truncate import truncate_chars
+from nexus.assembly.fit.truncate_results import truncate_chars
 from nexus.assembly.record import unanswered_calls, with_sizes
 from nexus.broker import build_history_messages
 from nexus.compat.nanobot.providers.base import thinking_fields

@@ -1,7 +1,7 @@
 """Document 004's compaction: choose messages, ask for a summary, replace the messages by it.
 
 Choosing and wrapping follow the document. The prompt, the check of a model's summary and the summary without a model
-are those of `nexus.compaction`.
+are those of `nexus.summarization`.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from nexus.compaction import FallbackSummarizer, SummaryReply, SummaryRequest, prompt
 from nexus.compat.nexus3 import core
 from nexus.compat.nexus3.context.messages import AnyMessage, M, sent_messages, shown_messages, stored_messages
 from nexus.compat.nexus3.context.token_counter import TokenCounter, get_token_counter
 from nexus.compat.nexus3.context.truncation import flatten_groups, identify_message_groups, newest_within
 from nexus.compat.nexus3.context.view import stamp, system_clock_ms, visible_messages
+from nexus.summarization import FallbackSummarizer, SummaryReply, SummaryRequest, prompt
 from nexus.text.frames import escape, unescape
 from nexus.tokens.counter import get_counter
 from nexus.types.history import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
@@ -105,7 +105,7 @@ def generate_summary(
     """Return a summary of the messages in at most `limit_tokens` (o200k); empty if nothing fits.
 
     `ask` sends a prompt to a model and returns its reply. Without it, or if two replies are rejected or fail, the
-    summary is extractive (`nexus.compaction.FallbackSummarizer`). Long conversations are summarized in parts.
+    summary is extractive (`nexus.summarization.FallbackSummarizer`). Long conversations are summarized in parts.
     """
     previous, rest = _parts(messages)
     summarizer = FallbackSummarizer(get_counter(), _FunctionSummarizer(ask) if ask is not None else None)

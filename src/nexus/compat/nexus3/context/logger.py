@@ -24,7 +24,7 @@ from nexus.compat.nexus3.context.messages import (
     text_with_notes,
 )
 from nexus.compat.nexus3.context.truncation import MOMENT_SOURCE
-from nexus.ledger.operations import Ledger
+from nexus.ledger.history_operations import Ledger
 from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.store import LedgerStore
 from nexus.tokens.counter import get_counter

@@ -17,18 +17,18 @@ from typing import Any, Unpack, cast
 from msgspec.structs import replace
 
 from nexus.agents import Agent, Limits
-from nexus.compaction import NOTHING, CompactionOutcome, FallbackSummarizer
-from nexus.compaction.model_summarizer import ModelSummarizer
 from nexus.compat.nexus3.context.logger import LedgerLogger
 from nexus.compat.nexus3.context.manager import ContextManager
 from nexus.context import AssembledContext, StoredEvent
 from nexus.engine import Engine, EngineOptions
 from nexus.engine.async_engine import AsyncEngine
-from nexus.engine.recovery import await_compaction
+from nexus.engine.overflow_recovery import await_compaction
 from nexus.errors import AgentError, BadSetting, ModelCallFailed, SessionBusy
 from nexus.ledger.lease import async_session_lease
 from nexus.ledger.store import LedgerStore
 from nexus.models import ModelClient, ModelReply
+from nexus.summarization import NOTHING, CompactionOutcome, FallbackSummarizer
+from nexus.summarization.model_summarizer import ModelSummarizer
 from nexus.tools import ToolRegistry
 from nexus.types.config import Config
 from nexus.types.profile import Profile

@@ -1,0 +1,461 @@
+"""An SQL ledger's rows as records, and records as rows; and deleting for good."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from nexus.errors import BadReference, LedgerDamaged, LedgerError
+from nexus.ledger import chain
+from nexus.ledger.codec import call_rows, decode_parts, inputs_of
+from nexus.ledger.records import (
+    AliasRecord,
+    AssemblyRecord,
+    BlobRecord,
+    CalibrationRecord,
+    DecisionRecord,
+    DocumentRecord,
+    EntryRecord,
+    EventRecord,
+    Header,
+    KeyRecord,
+    MessageRow,
+    MoveRecord,
+    Record,
+    ThreadRecord,
+)
+from nexus.ledger.search_text import search_text
+from nexus.ledger.sessions import EraseResult, SessionMetadata, Thread
+from nexus.ledger.shared_sql import documents, queue
+from nexus.ledger.shared_sql.connection import Connection
+from nexus.ledger.shared_sql.hidden_sessions import move_to_documents
+from nexus.ledger.shared_sql.read import MESSAGE_COLUMNS
+from nexus.ledger.shared_sql.read_threads import END
+from nexus.ledger.shared_sql.write import Writing, grown
+from nexus.ledger.text_encoding import decode_text, encode_text, from_json
+from nexus.types.decoding import decodable
+from nexus.types.message import Message
+
+_facts = msgspec.json.Decoder(decodable(SessionMetadata))
+
+
+def dump(db: Connection, tenant: str) -> Iterator[Record]:
+    """Yield all rows of a tenant, unchecked, in the order that `Record` says."""
+    yield Header(tenant=tenant)
+    for row in db.stream("SELECT sha256, data FROM blob WHERE tenant=? ORDER BY sha256", (tenant,)):
+        yield BlobRecord(*row)
+    columns = "id, parent, fork_seq, root_hash, at_ms, head_seq, head_hash, erased"
+    for row in db.rows(f"SELECT {columns} FROM thread WHERE tenant=? ORDER BY id", (tenant,)):  # noqa: S608 - constants
+        yield ThreadRecord(*row[:-1], erased=bool(row[-1]))
+        yield from entries(db, tenant, row[0])
+        key = (tenant, row[0])
+        sql = "SELECT thread, view, number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=?"
+        yield from (DecisionRecord(*row_) for row_ in db.stream(f"{sql} ORDER BY view, number", key))
+        sql = "SELECT thread, view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=?"
+        yield from (AssemblyRecord(*row_) for row_ in db.stream(f"{sql} ORDER BY view, seq", key))
+    sql = "SELECT label, number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? ORDER BY 1, 2"
+    yield from (MoveRecord(*row) for row in db.stream(sql, (tenant,)))
+    sql = "SELECT name, number, target, reason, at_ms, hash FROM alias WHERE tenant=? ORDER BY 1, 2"
+    yield from (AliasRecord(*row) for row in db.stream(sql, (tenant,)))
+    sql = "SELECT provider, model, number, factor_64, samples, at_ms, hash FROM calibration WHERE tenant=?"
+    yield from (CalibrationRecord(*row) for row in db.stream(f"{sql} ORDER BY 1, 2, 3", (tenant,)))
+    sql = f"SELECT {queue.EVENT_COLUMNS} FROM event WHERE tenant=? ORDER BY number"  # noqa: S608 - constants
+    yield from (EventRecord(*row) for row in db.stream(sql, (tenant,)))
+    sql = f"SELECT {documents.COLUMNS} FROM document WHERE tenant=? ORDER BY kind, name"  # noqa: S608 - constants
+    yield from (DocumentRecord(*row) for row in db.stream(sql, (tenant,)))
+
+
+def entries(db: Connection, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
+    """Yield a thread's own entries with `seq > after`, unchecked, with their messages and keys.
+
+    By default these are all, even with a number that no entry can have.
+    """
+    key = (tenant, thread, after)
+    where = "WHERE tenant=? AND thread=? AND seq>?"
+    heads = db.stream(f"SELECT seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY seq", key)  # noqa: S608 - constants
+    messages = _Group(db.stream(f"SELECT seq,{MESSAGE_COLUMNS} FROM message {where} ORDER BY seq, ord", key))  # noqa: S608
+    keys: dict[int, list[KeyRecord]] = {}
+    sql = f"SELECT seq, key, payload FROM idempotency {where} ORDER BY seq, key"  # noqa: S608 - constants
+    for seq, name, payload in db.rows(sql, key):
+        keys.setdefault(seq, []).append(KeyRecord(name, payload))
+    for seq, kind, turn, at_ms, body, digest in heads:
+        rows = [cast("MessageRow", row[1:]) for row in messages.of(seq)]
+        yield EntryRecord(thread, seq, kind, turn, at_ms, body, digest, rows, keys.get(seq, []))
+
+
+class _Group:
+    """Rows in the order of their first column, taken out group by group."""
+
+    def __init__(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._rows = iter(rows)
+        self._next = next(self._rows, None)
+
+    def of(self, seq: int) -> list[tuple[Any, ...]]:
+        """Return the rows of one group; earlier rows belong to no entry."""
+        rows: list[tuple[Any, ...]] = []
+        while self._next is not None:
+            if type(seq) is not int or type(self._next[0]) is not int:
+                raise LedgerDamaged("an entry or message has something else where its number belongs")
+            if self._next[0] > seq:
+                break
+            if self._next[0] == seq:
+                rows.append(self._next)
+            self._next = next(self._rows, None)
+        return rows
+
+
+def load(writing: Writing, records: Iterable[Record]) -> int:
+    """Store records; those that are there already are skipped. Returns how many were new."""
+    writing.db.forget_writes()
+    loader = _Loader(writing)
+    for record in records:
+        loader.take(record)
+    loader.finish()
+    move_to_documents(writing)  # of a ledger or export that an earlier version wrote
+    return loader.new
+
+
+def _conflict(what: str) -> LedgerError:
+    return LedgerError(
+        f"the ledger has another {what} (nothing was stored; import into a new ledger)", code="ledger_conflict"
+    )
+
+
+_KEYS: dict[type[Record], tuple[str, tuple[str, ...]]] = {
+    DecisionRecord: ("decision", ("thread", "view", "number")),
+    AssemblyRecord: ("assembly", ("thread", "view", "seq")),
+    MoveRecord: ("session_move", ("label", "number")),
+    AliasRecord: ("alias", ("name", "number")),
+    CalibrationRecord: ("calibration", ("provider", "model", "number")),
+    EventRecord: ("event", ("id",)),
+    DocumentRecord: ("document", ("kind", "name")),
+}
+"""Table and key of the records that are one row."""
+
+
+class _Loader:
+    """Takes records in their order; threads get their totals when all their entries are there."""
+
+    def __init__(self, writing: Writing) -> None:
+        self.writing = writing
+        self.db = writing.db
+        self.tenant = writing.tenant
+        self.new = 0
+        self.thread: Thread | None = None
+        self.grown = False
+        self.thread_record: ThreadRecord | None = None
+
+    def take(self, record: Record) -> None:
+        """Store one record."""
+        if isinstance(record, EntryRecord):
+            self._entry(record)
+            return
+        self.finish()
+        if isinstance(record, ThreadRecord):
+            self._begin(record)
+        elif isinstance(record, Header):
+            if record.tenant != self.tenant:
+                raise BadReference(f"records belong to tenant {record.tenant!r}, the ledger to {self.tenant!r}")
+        elif isinstance(record, BlobRecord):
+            key = (self.tenant, record.sha256)
+            if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
+                self.db.run("INSERT INTO blob VALUES (?,?,?)", (*key, record.data))
+                self.new += 1
+        else:
+            self._row(record)
+
+    def finish(self) -> None:
+        """Store the totals of the thread whose entries were taken."""
+        if self.thread is not None and self.thread_record is not None and self.grown:
+            if (self.thread.head_seq, self.thread.head_hash) != (
+                self.thread_record.head_seq,
+                self.thread_record.head_hash,
+            ):
+                raise BadReference(
+                    f"thread {self.thread_record.id} should end with entry {self.thread_record.head_seq}, its records end with "
+                    f"{self.thread.head_seq} (nothing was stored)"
+                )
+            self.writing.put_thread(self.thread)
+        self.thread = self.thread_record = None
+        self.grown = False
+
+    def _begin(self, record: ThreadRecord) -> None:
+        sql = "SELECT parent, fork_seq, root_hash, at_ms, erased, head_seq FROM thread WHERE tenant=? AND id=?"
+        old = self.db.row(sql, (self.tenant, record.id))
+        columns = (record.parent, record.fork_seq, record.root_hash, record.at_ms, int(record.erased))
+        if old is not None and tuple(old[:5]) != columns:
+            raise _conflict(f"thread {record.id}")
+        if old is not None:
+            # A ledger that was continued since keeps its own entries.
+            self.thread = self.writing.reader.thread(record.id)
+            self.thread_record = record
+            self.grown = record.head_seq > self.thread.head_seq
+            return
+        turn = 0
+        open_turn = False
+        if record.parent is not None and not record.erased:
+            turn, open_turn = self.writing.end_of(record.parent, record.fork_seq)
+        begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
+        self.thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
+        self.writing.put_new_thread(self.thread)
+        self.new += 1
+        self.thread_record = record
+        self.grown = True
+
+    def _entry(self, record: EntryRecord) -> None:
+        if self.thread is None or record.thread != self.thread.id:
+            raise BadReference(f"entry {record.seq} of thread {record.thread} does not follow its thread")
+        if record.seq <= self.thread.head_seq:
+            sql = "SELECT hash FROM entry WHERE tenant=? AND thread=? AND seq=?"
+            if self.db.value(sql, (self.tenant, record.thread, record.seq)) != record.hash:
+                raise _conflict(f"entry {record.seq} in thread {record.thread}")
+            return
+        if record.seq != self.thread.head_seq + 1:
+            raise BadReference(f"entry {self.thread.head_seq + 1} of thread {record.thread} is missing")
+        messages = tuple(Message(row[1], decode_parts(row[7], lambda _: b"")) for row in record.messages)  # pyright: ignore[reportArgumentType]
+        texts = [search_text(message.parts) for message in messages]
+        self.writing.insert(record, texts, call_rows(messages))
+        self.thread = grown(self.thread, record)
+        self.grown = True
+        self.new += 1
+
+    def _row(self, record: Record) -> None:
+        table, key = _KEYS[type(record)]
+        where = " AND ".join(f"{name}=?" for name in key)
+        values = tuple(getattr(record, name) for name in key)
+        stored = self.db.value(f"SELECT hash FROM {table} WHERE tenant=? AND {where}", (self.tenant, *values))  # noqa: S608
+        if stored is not None and not self._is_next_version(record):
+            if stored != getattr(record, "hash", b"") and not self._is_earlier_state(record):
+                raise _conflict(f"row at {table} {values}")
+            return
+        self.new += 1
+        if isinstance(record, DecisionRecord):
+            self.writing.put_decision(record)
+        elif isinstance(record, AssemblyRecord):
+            self.writing.put_assembly(record)
+        elif isinstance(record, MoveRecord):
+            self._check_follows("session_move", "label", record.label, record.number)
+            self.writing.put_move(record, from_json(record.facts, _facts).status)
+        elif isinstance(record, AliasRecord):
+            self._check_follows("alias", "name", record.name, record.number)
+            self.writing.put_alias(record)
+        elif isinstance(record, CalibrationRecord):
+            self.writing.put_calibration(record)
+        elif isinstance(record, EventRecord):
+            if self.db.row("SELECT 1 FROM event WHERE tenant=? AND number=?", (self.tenant, record.number)):
+                raise _conflict(f"event with number {record.number}")
+            queue.put(self.db, self.tenant, record)
+        elif isinstance(record, DocumentRecord):
+            documents.put(self.db, self.tenant, record)
+
+    def _number_of(self, record: DocumentRecord) -> int:
+        sql = "SELECT number FROM document WHERE tenant=? AND kind=? AND name=?"
+        return int(self.db.value(sql, (self.tenant, record.kind, record.name)))
+
+    def _is_next_version(self, record: Record) -> bool:
+        """Return whether a record is a later version of a document that the ledger has."""
+        return isinstance(record, DocumentRecord) and record.number > self._number_of(record)
+
+    def _is_earlier_state(self, record: Record) -> bool:
+        """Return whether a record is an event that the ledger has too, in any state, or an earlier version of a document."""
+        if isinstance(record, DocumentRecord):
+            return record.number < self._number_of(record)
+        if not isinstance(record, EventRecord):
+            return False
+        sql = "SELECT session, number, body, accepted_ms FROM event WHERE tenant=? AND id=?"
+        unchanging = (record.session, record.number, record.body, record.accepted_ms)
+        return self.db.row(sql, (self.tenant, record.id)) == unchanging
+
+    def _check_follows(self, table: str, column: str, name: str, number: int) -> None:
+        sql = f"SELECT count(*) FROM {table} WHERE tenant=? AND {column}=?"  # noqa: S608 - constants
+        if self.db.value(sql, (self.tenant, name)) != number - 1:
+            what = f"the change before change {number} of {decode_text(name)!r}"
+            raise BadReference(f"{what} is missing (nothing was stored)")
+
+
+OF_THREADS = ("blob_use", "tool_call", "idempotency", "message", "assembly", "decision", "view_head", "entry")
+"""The tables whose rows belong to a thread, in the order in which they can be emptied."""
+
+TABLES = (
+    *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "event", "document", "thread", "blob",
+)  # fmt: skip
+"""All tables with rows of a tenant, in the same order."""
+
+
+def _delete_unused_blobs(db: Connection, tenant: str) -> None:
+    """Delete the blobs that no message shows and no manifest names."""
+    sql = "SELECT sha256 FROM blob WHERE tenant=?1 AND sha256 NOT IN (SELECT sha256 FROM blob_use WHERE tenant=?1)"
+    unused = {str(sha256) for (sha256,) in db.rows(sql, (tenant,))}
+    if not unused:
+        return
+    for (manifest,) in db.stream("SELECT manifest FROM assembly WHERE tenant=?", (tenant,)):
+        with suppress(ValueError, TypeError, RecursionError, msgspec.MsgspecError):  # a damaged manifest names nothing
+            unused.difference_update(inputs_of(manifest))
+    db.run_many("DELETE FROM blob WHERE tenant=? AND sha256=?", [(tenant, sha256) for sha256 in sorted(unused)])
+
+
+def erase(
+    writing: Writing,
+    threads: Sequence[int] | None,
+    labels: Sequence[str],
+    events: Sequence[str] = (),
+    erased_documents: Sequence[tuple[str, str]] = (),
+) -> tuple[EraseResult, list[str]]:
+    """Delete rows. Returns their numbers and pieces of their text to search the storage for."""
+    db, tenant = writing.db, writing.tenant
+    db.forget_writes()
+    everything = threads is None
+    chosen = [row.id for row in writing.reader.threads() if not row.erased] if threads is None else sorted(set(threads))
+    stored = [encode_text(label) for label in labels]
+    if not everything:
+        _check_free(writing, chosen, stored)
+        # Labels that pointed to one of the threads and point to none now go with them.
+        sql = (
+            "SELECT DISTINCT m.label FROM session_move m JOIN session s ON s.tenant=m.tenant AND s.label=m.label"
+            " WHERE m.tenant=? AND m.thread=? AND s.thread IS NULL"
+        )
+        retired = {str(label) for thread in chosen for (label,) in db.rows(sql, (tenant, thread))}
+        stored = sorted({*stored, *retired})
+    names = sorted({name for label in stored for name in queue.names_of(writing.reader, label)})
+    keys = [encode_text(key) for key in events]
+    names_of_documents = [(encode_text(kind), encode_text(name)) for kind, name in erased_documents]
+    texts = _texts_of_rows(db, tenant, keys, names_of_documents)
+    needles = _needles([*texts, *_texts_of_sessions(db, tenant, chosen, stored, None if everything else names)])
+    count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
+    entries_deleted, messages_deleted = (
+        sum(int(db.value(count.format(table), (tenant, thread))) for thread in chosen) for table in ("entry", "message")
+    )
+    before = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
+    for thread in chosen:
+        for table in OF_THREADS:
+            if table == "message":
+                db.delete_messages(tenant, thread)
+                continue
+            db.run(f"DELETE FROM {table} WHERE tenant=? AND thread=?", (tenant, thread))  # noqa: S608 - constants
+        row = writing.reader.thread(thread)
+        empty = Thread(row.id, row.parent, row.fork_seq, row.root_hash, row.at_ms, row.fork_seq, row.root_hash)
+        writing.put_thread(replace(empty, erased=True))
+    db.run(f"DELETE FROM event WHERE tenant=? AND session IN ({queue.marks(names)})", (tenant, *names))  # noqa: S608
+    for key in keys:
+        db.run("DELETE FROM event WHERE tenant=? AND id=?", (tenant, key))
+    for kind, name in names_of_documents:
+        db.run("DELETE FROM document WHERE tenant=? AND kind=? AND name=?", (tenant, kind, name))
+    for label in stored:
+        _delete_label(writing, label)
+    if everything:
+        _delete_everything(writing)
+    _delete_unused_blobs(db, tenant)
+    after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
+    return EraseResult(tuple(chosen), entries_deleted, messages_deleted, before - after), needles
+
+
+def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
+    """Raise LedgerError when a remaining row needs one of the threads, NoSuchSession for unknown ones."""
+    chosen = set(threads)
+    dependent: set[str] = set()
+    for row in writing.reader.threads():
+        if row.parent in chosen and row.id not in chosen and not row.erased:
+            dependent.update(_labels(writing, row.id) or (f"thread {row.id}",))
+    for thread in threads:
+        writing.reader.thread(thread)
+        dependent.update(label for label in _labels(writing, thread) if encode_text(label) not in labels)
+    if dependent:
+        names = ", ".join(sorted(dependent))
+        raise LedgerError(
+            f"{names} still needs these threads (nothing was deleted; erase it first or with them)", code="forks_depend"
+        )
+
+
+def _labels(writing: Writing, thread: int) -> list[str]:
+    """Return the labels that point to a thread."""
+    sql = "SELECT label FROM session WHERE tenant=? AND thread=? ORDER BY label"
+    return [decode_text(str(label)) for (label,) in writing.db.rows(sql, (writing.tenant, thread))]
+
+
+_OWNER = re.compile(r'"owner_session":"(?:[^"\\]|\\.)*"')
+
+
+def _without_owner(facts: str) -> str:
+    """Return metadata as it is stored, without the session that owns it, which is another session's label."""
+    return _OWNER.sub("", facts)
+
+
+NEEDLE = 24
+"""Length in characters of a piece of text that is looked for after a deletion."""
+
+MOST_NEEDLES = 96
+
+
+def _texts_of_rows(
+    db: Connection, tenant: str, events: Sequence[str], documents: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the texts of queued events by key, and of documents by kind and name, as stored."""
+    body = "SELECT body FROM {} WHERE tenant=? AND {}"
+    texts = [db.value(body.format("event", "id=?"), (tenant, key)) for key in events]
+    texts += [db.value(body.format("document", "kind=? AND name=?"), (tenant, *names)) for names in documents]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _texts_of_sessions(
+    db: Connection, tenant: str, threads: list[int], labels: list[str], event_sessions: list[str] | None
+) -> list[str]:
+    """Return random messages, summaries, titles and queued events (None: of all sessions), as stored."""
+    where = "WHERE tenant=?"
+    names = event_sessions or ()
+    if event_sessions is not None:
+        where += f" AND session IN ({queue.marks(names)})"
+    bodies = f"SELECT body FROM event {where} ORDER BY random() LIMIT 8"  # noqa: S608 - constants
+    texts = [str(text) for (text,) in db.rows(bodies, (tenant, *names))]
+    for thread in threads:
+        for sql in (
+            "SELECT content FROM message WHERE tenant=? AND thread=? ORDER BY random() LIMIT 24",
+            "SELECT body FROM entry WHERE tenant=? AND thread=? AND kind='compaction' ORDER BY random() LIMIT 8",
+        ):
+            texts += [str(text) for (text,) in db.rows(sql, (tenant, thread))]
+    for label in labels:
+        rows = db.rows("SELECT facts FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+        texts += [_without_owner(str(text)) for (text,) in rows]
+    return texts
+
+
+def _needles(texts: Iterable[str]) -> list[str]:
+    """Return pieces of texts, to look for them after they were deleted."""
+    pieces: set[str] = set()
+    for text in texts:
+        size = len(text)
+        for at in {20, size // 2, size - NEEDLE - 4}:
+            piece = text[max(at, 0) : max(at, 0) + NEEDLE]
+            if len(piece) == NEEDLE and len(pieces) < MOST_NEEDLES:
+                pieces.add(piece)
+    return sorted(pieces)
+
+
+def _delete_label(writing: Writing, label: str) -> None:
+    """Delete a session's rows by its label, with its aliases."""
+    db = writing.db
+    tenant = writing.tenant
+    db.run("DELETE FROM lease WHERE tenant=? AND label=?", (tenant, label))
+    db.run("DELETE FROM session WHERE tenant=? AND label=?", (tenant, label))
+    db.run("DELETE FROM session_move WHERE tenant=? AND label=?", (tenant, label))
+    sql = "SELECT DISTINCT name FROM alias WHERE tenant=?1 AND (name=?2 OR target=?2)"
+    for (name,) in db.rows(sql, (tenant, label)):
+        db.run("DELETE FROM alias WHERE tenant=? AND name=?", (tenant, name))
+        db.run("DELETE FROM session WHERE tenant=? AND label=? AND status='alias'", (tenant, name))
+        writing.point_again(name)
+
+
+def _delete_everything(writing: Writing) -> None:
+    """Delete all rows of a tenant but the number of its last thread."""
+    db = writing.db
+    tenant = writing.tenant
+    last = max(writing.reader.threads(), key=lambda row: row.id, default=None)
+    for table in TABLES:
+        db.run(f"DELETE FROM {table} WHERE tenant=?", (tenant,))  # noqa: S608 - constants
+    if last is not None:  # so that no number is used again, for what others still remember of it
+        root = chain.root_hash(tenant, last.id)
+        writing.put_new_thread(Thread(last.id, None, 0, root, last.at_ms, 0, root, erased=True))
