@@ -16,13 +16,18 @@ from nexus.providers.received import items_of
 from nexus.providers.replies import read_reply
 from nexus.providers.streams import StreamReader
 from nexus.proxy.cache_breakpoints import has_breakpoints, with_allowed_breakpoints, with_breakpoints
+from nexus.proxy.openai_cache import with_cache_fields
 from nexus.proxy.reports import CallReport
-from nexus.proxy.requests import ModelRequest, encoded
+from nexus.proxy.requests import Fields, ModelRequest, encoded
 from nexus.text.as_received import ReceivedFormat
+from nexus.tokens.model import resolve
 from nexus.types.request import TOOLS_ORIGIN, AgentResult
 
 NO_LIMIT = 1 << 40
 """Tokens of a budget that leaves everything in."""
+
+INSTRUCTION_TOKENS = 24
+"""Tokens of the form of a system or developer message beside its text, at most."""
 
 IMAGE_BYTES = (
     b'"image',
@@ -42,6 +47,9 @@ TOKENS_PER_BYTE = 1.6
 
 _OF_NO_CHANGE = (TOOLS_ORIGIN, "nexus:model")
 """Sources of warnings that change nothing here: tools are sent as received, and a model is what the client names."""
+
+_OPENAI = ("openai", "responses")
+_OPENAI_FIELDS_ADDED = "prompt cache key or breakpoint added: the client sets none"
 
 _SHOWN_REASONS = 20
 
@@ -86,6 +94,8 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
         "provider": request.format,
         "system": request.system_text,
         "budget": budget or NO_LIMIT,
+        # One system prompt is counted, and its messages are sent.
+        "reserve": INSTRUCTION_TOKENS * len(request.leading_instructions),
     }
     if place.user:
         options["principal"] = place.user
@@ -97,8 +107,8 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
         return nx.mirror(request.items, tools=request.tools, **options)
     except BadTool:
         # Tools that nothing here can read are sent as received; their size is kept free.
-        reserve = nx.counter.count(json.dumps(request.body.get("tools")))
-        return nx.mirror(request.items, reserve=reserve, **options)
+        options["reserve"] += nx.counter.count(json.dumps(request.body.get("tools")))
+        return nx.mirror(request.items, **options)
 
 
 def prepare(
@@ -121,27 +131,41 @@ def prepare(
     if ctx.mirrored is not None and ctx.mirrored.has_unchanged_list:
         return PreparedCall(marked_body(request, report) if marks else request.data, ctx)
     body = request.with_list(ctx)
+    report.reasons += changes(ctx, len(request.items))
     if request.format == "anthropic":
         body = with_allowed_breakpoints(body, request.body, adds=marks)
-    report.reasons += changes(ctx, len(request.items))
+    elif marks and request.format in _OPENAI:
+        fitted = body
+        body = with_cache_fields(fitted, request.body, request.format, resolve(request.model))
+        if body is not fitted:
+            report.reasons.append(_OPENAI_FIELDS_ADDED)
     report.omitted = omitted_count(ctx)
     report.outcome = "fitted" if report.omitted or _is_shortened(ctx) else "healed"
     return PreparedCall(encoded(body), ctx)
 
 
 def marked_body(request: ModelRequest, report: CallReport) -> bytes:
-    """Return a body with the cache breakpoints that it lacks; as received if it has some, or if it needs none.
+    """Return a body with the fields of the prompt cache that it lacks; as received if it lacks none.
 
     Raises BadEvent for a body that is no request.
     """
-    if request.format != "anthropic" or has_breakpoints(request.text) or not request.items:
-        return request.data
-    body = with_breakpoints(request.body)
-    if body is request.body:
+    body = _with_cache_fields(request)
+    if body is None or body is request.body:
         return request.data
     report.outcome = "marked"
-    report.reasons.append("cache breakpoints added: the client sets none")
+    if request.format == "anthropic":
+        report.reasons.append("cache breakpoints added: the client sets none")
+    else:
+        report.reasons.append(_OPENAI_FIELDS_ADDED)
     return encoded(body)
+
+
+def _with_cache_fields(request: ModelRequest) -> Fields | None:
+    if request.format == "anthropic" and not has_breakpoints(request.text) and request.items:
+        return with_breakpoints(request.body)
+    if request.format in _OPENAI and request.items:
+        return with_cache_fields(request.body, request.body, request.format, resolve(request.model))
+    return None
 
 
 def record(nx: Engine, ctx: AssembledContext, result: AgentResult, report: CallReport) -> None:

@@ -126,15 +126,23 @@ class Exchange:
             return data
         try:
             if self.settings.mode == "fit" and (budget is None or surely_fits(request, budget)):
-                return marked_body(request, self.report) if self.settings.cache_marks else data
+                return self._marked_body(request)
             prepared = await self._prepare(self.recorder, request, budget)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on its way
             return await self._unread(self.recorder, request, budget, error)
         return prepared.data
 
+    def _marked_body(self, request: ModelRequest) -> bytes:
+        if self._adds_cache_fields(request):
+            return marked_body(request, self.report)
+        return request.data
+
+    def _adds_cache_fields(self, request: ModelRequest) -> bool:
+        return self.settings.adds_cache_fields(request.format, self.report.upstream)
+
     async def _prepare(self, recorder: CallRecorder, request: ModelRequest, budget: int | None) -> PreparedCall:
         nx = recorder.nx
-        marks = self.settings.cache_marks
+        marks = self._adds_cache_fields(request)
         prepared = await nx.run(partial(prepare, nx.engine, request, self.place, budget, self.report, marks=marks))
         self._ctx = prepared.ctx
         return prepared

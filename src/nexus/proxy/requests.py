@@ -31,6 +31,8 @@ SYSTEM_KEYS: dict[ReceivedFormat, tuple[str, ...]] = {
 }  # fmt: skip
 """Keys of the system prompt, where it is not in the list."""
 
+INSTRUCTION_ROLES = ("system", "developer")
+
 _PATH_ENDS: dict[str, ReceivedFormat] = {
     "/messages": "anthropic",
     "/chat/completions": "openai",
@@ -164,18 +166,43 @@ class ModelRequest:
             self.body.get("previous_response_id") or self.body.get("conversation")
         )
 
+    @property
+    def leading_instructions(self) -> list[Fields]:
+        """The system and developer messages that a list of OpenAI's begins with."""
+        leading: list[Fields] = []
+        if self.format not in ("openai", "responses"):
+            return leading
+        for item in self.items:
+            if mapping(item).get("role") not in INSTRUCTION_ROLES:
+                break
+            leading.append(item)
+        return leading
+
     def with_list(self, ctx: AssembledContext) -> Fields:
         """Return the body with the list of a context; all other fields are as received."""
         fitted = ctx.to_provider("gemini_rest" if self.format == "gemini" else self.format)
         key = LIST_KEYS[self.format]
         body = {**self.body, key: fitted[key]}
         system_keys = SYSTEM_KEYS[self.format]
-        if system_keys and ctx.system_prompt != self.system_text:
+        if self.leading_instructions and self._has_these_instructions(ctx):
+            # Another role or place would be another prompt, so that nothing of it is read from the cache.
+            first = 1 if self.format == "openai" else 0
+            body[key] = [*self.leading_instructions, *fitted[key][first:]]
+        elif system_keys and ctx.system_prompt != self.system_text:
             # System messages that the list began with are a part of the system prompt now.
             for name in system_keys:
                 body.pop(name, None)
             body.update({name: fitted[name] for name in system_keys if name in fitted})
         return body
+
+    def _has_these_instructions(self, ctx: AssembledContext) -> bool:
+        """Return True if a context's system prompt is the client's, and the messages that its list begins with."""
+        texts = [self.system_text]
+        for message in self.leading_instructions:
+            if set(message) - {"type", "role", "content"} or not _is_plain_text(message.get("content")):
+                return False
+            texts.append(_text_in(message.get("content")))
+        return ctx.system_prompt == "\n\n".join(text for text in texts if text)
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
@@ -184,6 +211,16 @@ def encoded(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _is_plain_text(content: Any) -> bool:
+    """Return True for a text that is not empty, or a list of such text blocks."""
+    if isinstance(content, str):
+        return bool(content)
+    blocks = [mapping(block) for block in items_of(content)]
+    return bool(blocks) and all(
+        block.get("type") in ("text", "input_text") and bool(text_of(block.get("text"))) for block in blocks
+    )
 
 
 def _text_in(content: Any) -> str:

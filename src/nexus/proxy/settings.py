@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.errors import BadConfig, BadSetting
+from nexus.proxy.openai_cache import is_openai
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.decoding import decodable
 from nexus.types.validation import parse_toml
@@ -50,6 +51,8 @@ class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
     """Names of models, with `*` for any characters."""
     clients: tuple[str, ...] = ()
     """Names of clients, as `nexus proxy status` shows them."""
+    openai_cache_fields: bool = False
+    """It takes OpenAI's fields of the prompt cache, as OpenAI's own servers do."""
 
     def takes(self, format_: ReceivedFormat | None, client: str, model: str) -> bool:
         """Return True if it is for such requests. An empty condition holds for all."""
@@ -94,6 +97,14 @@ class ProxySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if fnmatchcase(model, pattern) or pattern == client:
                 return tokens
         return self.budget
+
+    def adds_cache_fields(self, format_: ReceivedFormat, url: str) -> bool:
+        """Return True if requests of a format to an address get the fields of the prompt cache that they lack."""
+        if not self.cache_marks:
+            return False
+        if format_ in ("openai", "responses"):
+            return is_openai(url) or any(item.openai_cache_fields for item in self.upstreams if item.url == url)
+        return format_ == "anthropic"
 
     def upstream_for(self, format_: ReceivedFormat | None, client: str, model: str) -> str:
         """Return the address that a request goes to; empty if nothing says where."""
