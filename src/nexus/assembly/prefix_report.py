@@ -41,7 +41,7 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitR
     if before is None:
         return PrefixReport("first")
     window = result.window
-    causes = [*_changed_blocks(before, now), *_changed_settings(before, now)]
+    causes = changes_before_history(before, now)
     if before.mark != now.mark:
         causes.append("the history was compacted or cleared")
     elif before.cut != now.cut:
@@ -63,6 +63,11 @@ def compare_manifests(before: StoredManifest | None, now: Manifest, result: FitR
     if before.render != now.render:
         causes.append("another version of Nexus renders differently")
     return PrefixReport("broken", tuple(causes)) if causes else PrefixReport("extends")
+
+
+def changes_before_history(before: Manifest, now: Manifest) -> list[str]:
+    """Return what differs between two prompts in what a cache has before the history: blocks, tools, model, settings."""
+    return [*_changed_blocks(before, now), *_changed_settings(before, now)]
 
 
 def rewritten_place(before: StoredManifest, window: Window) -> MessageRef | None:

@@ -6,18 +6,20 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from nexus.cli._claude_projects import find_projects, projects_folder
 from nexus.cli._options import BUDGET_OPTION, CommandOptions, NexusGroup
-from nexus.cli._output import emit, progress_bar
+from nexus.cli._output import emit, print_lines, progress_bar
 from nexus.cli._parameters import Choice
 from nexus.cli._tables import print_explanation, print_table
+from nexus.cli._tracing import send_traces
 from nexus.cli._usage import reported_calls
 from nexus.engine import Engine, open_engine
 from nexus.engine.async_engine import AsyncEngine
@@ -29,6 +31,7 @@ from nexus.proxy.estimate import SessionEstimate, estimate_session
 from nexus.proxy.pages import explained, explanation_of, text_of_call
 from nexus.proxy.reports import stored_report
 from nexus.proxy.running import TOKEN_HEADER, RunningProxy, announced, running_proxies
+from nexus.proxy.savings import newest_costs, sum_costs
 from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
 from nexus.render.console import printable, printable_lines
 from nexus.server.logs import STANDARD_ERROR, open_logs
@@ -171,6 +174,7 @@ def run(
     from nexus.proxy.serve import serve_proxy
     from nexus.server.http import open_socket, url_of
 
+    send_traces()
     settings = settings_of(options, **chosen)
     if allow_remote and token_file is None:
         raise click.UsageError(
@@ -225,14 +229,21 @@ def _described(settings: ProxySettings) -> str:
 
 
 @command.subcommand("status")
-def status(options: CommandOptions) -> None:
-    """Show the running proxies, with their newest conversations and calls.
+@click.option("--cost", "shows_cost", is_flag=True, help="Simulate what the calls had cost without the proxy.")
+def status(options: CommandOptions, shows_cost: bool) -> None:
+    """Show the running proxies, with their newest conversations and calls, and the causes of cache misses.
 
-    Example: nexus proxy status
+    --cost compares the input of the ledger's newest 500 calls, as reported, with a simulation: for `heal` and `fit`
+    without the proxy, for `record` with cache breakpoints where the client set none.
+
+    Example: nexus proxy status --cost
     """
-    states: list[dict[str, Any]] = [
-        {**_read(proxy, "/nexus/status"), "url": proxy.url, "pid": proxy.pid} for proxy in _running()
-    ]
+    states: list[dict[str, Any]] = []
+    for proxy in _running():
+        state = {**_read(proxy, "/nexus/status"), "url": proxy.url, "pid": proxy.pid}
+        if shows_cost:
+            state["cost"] = _costs(proxy.ledger)
+        states.append(state)
     if options.as_json:
         emit(states)
         return
@@ -241,12 +252,55 @@ def status(options: CommandOptions) -> None:
         calls = count_noun(counts.get("calls", 0), "call")
         others = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if name != "calls")
         click.echo(f"{state['url']}: {state['mode']}, {calls}{': ' if others else ''}{others}")
+        print_lines(f"  {line}" for line in _money_lines(state))
         rows = [_row(conversation) for conversation in state["conversations"]]
         if rows:
             names = ("last", "client", "session", "calls", "tokens", "of", "cached", "cost", "left out")
             print_table(
                 names, rows, numbers=("calls", "tokens", "of", "cached", "cost", "left out"), wraps=("session",)
             )
+
+
+def _costs(ledger: str) -> dict[str, Any]:
+    """Return what the newest calls of a ledger had cost the other way, as JSON values."""
+    store = open_ledger(None, ledger, home_folder())
+    with open_engine(None, ledger=store) as nx:
+        costs = newest_costs(nx)
+    return {
+        "without_proxy": msgspec.to_builtins(sum_costs(costs, is_changing=True)),
+        "with_breakpoints": msgspec.to_builtins(sum_costs(costs, is_changing=False)),
+    }
+
+
+def _money_lines(state: dict[str, Any]) -> Iterator[str]:
+    cache = state["cache"]
+    if cache["input_tokens"]:
+        read = f"{cache['read_tokens']:,} of {cache['input_tokens']:,} input tokens read"
+        yield f"cache: {read}, {100 * cache['read_tokens'] // cache['input_tokens']} %"
+    if cache["misses"]:
+        yield "not read: " + ", ".join(f"{cause} ({count:,})" for cause, count in cache["misses"].items())
+    cost = state.get("cost")
+    if cache["unmarked_calls"] and cost is None:
+        calls = count_noun(cache["unmarked_calls"], "call")
+        yield f"{calls} without cache breakpoints: --cost simulates what they would save, --mode heal adds them"
+    if cost is None:
+        return
+    for name, way in (("without_proxy", "without the proxy"), ("with_breakpoints", "with cache breakpoints")):
+        yield from _savings_lines(cost[name], way)
+
+
+def _savings_lines(savings: dict[str, Any], way: str) -> Iterator[str]:
+    missing = savings["missing"]
+    if savings["calls"]:
+        calls = count_noun(savings["calls"], "call")
+        yield (
+            f"input of {calls}: ${savings['reported_usd']:.4f} as reported, ${savings['simulated_usd']:.4f} {way} (simulated)"
+        )
+    if missing:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in missing.items())
+        yield f"no figure {way} for {count_noun(sum(missing.values()), 'call')}: {reasons}"
+    if not savings["calls"] and not missing and way == "without the proxy":
+        yield "no calls in heal or fit: nothing to compare"
 
 
 def _row(conversation: dict[str, Any]) -> tuple[str, ...]:
@@ -283,6 +337,8 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
                 f"call {call_id!r} not found in {ledger_of(options)} (nexus proxy status)", code="no_such_call"
             )
         values = explained(nx, report)
+        for cost in newest_costs(nx, {report.id}):
+            values["cost"] = msgspec.to_builtins(cost)
         if options.as_json:
             emit(values)
             return

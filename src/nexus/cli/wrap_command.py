@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -17,10 +17,12 @@ from typing import Any
 import click
 
 from nexus.cli._options import CommandOptions, nexus_command
+from nexus.cli._tracing import send_traces
 from nexus.cli.proxy_command import ledger_of, open_proxy_engine, proxy_options, settings_of
-from nexus.errors import NotFound
+from nexus.errors import NexusError, NotFound
 from nexus.proxy.pages import summary_of
 from nexus.proxy.running import RunningProxy, announced
+from nexus.proxy.savings import newest_costs, sum_costs
 from nexus.proxy.settings import ProxySettings
 from nexus.proxy.wrapping import CLIENTS, Wrapped, wrap
 from nexus.render.console import printable
@@ -44,6 +46,7 @@ def command(options: CommandOptions, client: tuple[str, ...], **chosen: Any) -> 
     """
     from nexus.server.http import open_socket, url_of
 
+    send_traces()
     listener = open_socket("127.0.0.1", 0)
     url = url_of(listener)
     wrapped = wrap(client, url, os.environ)
@@ -91,7 +94,12 @@ def _proxy(options: CommandOptions, settings: ProxySettings, listener: Any, owne
             proxy = await serve_proxy(
                 nx, settings, listener, owner_token=owner_token, grace_s=2, started=ready.set, stopping=stopping
             )
-            ended.append(summary_of(proxy.reports.newest()))
+            reports = proxy.reports.newest()
+            savings = None
+            with suppress(NexusError):  # the ledger may be damaged or full; the other sums are known
+                costs = await nx.run(newest_costs, nx.engine, {report.id for report in reports})
+                savings = sum_costs(costs, is_changing=True)
+            ended.append(summary_of(reports, savings))
 
     def run() -> None:
         try:

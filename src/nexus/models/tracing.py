@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nexus.types.message import ToolCall
-from nexus.types.request import AgentResult
+from nexus.types.request import AgentResult, TokenUsage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OpenTelemetrySpan
@@ -50,11 +50,8 @@ class Span:
             self._span.set_attribute("error.type", kind)
             self._span.set_status(StatusCode.ERROR)
 
-    def reply(self, result: AgentResult) -> None:
-        """Add the usage and the end of a reply, or of a whole turn."""
-        if self._span is None:
-            return
-        usage = result.usage
+    def usage(self, usage: TokenUsage) -> None:
+        """Add tokens as reported."""
         self.set(
             {
                 "gen_ai.usage.input_tokens": usage.input_tokens or None,
@@ -62,6 +59,16 @@ class Span:
                 "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens or None,
                 "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens or None,
                 "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens or None,
+            }
+        )
+
+    def reply(self, result: AgentResult) -> None:
+        """Add the usage and the end of a reply, or of a whole turn."""
+        if self._span is None:
+            return
+        self.usage(result.usage)
+        self.set(
+            {
                 "gen_ai.response.finish_reasons": [result.stop_reason] if result.stop_reason else None,
                 "gen_ai.response.model": result.model or None,
                 "nexus.cost_usd": result.cost_usd,
@@ -134,6 +141,29 @@ def model_span(session: str, model: str, provider: str, *, tokens: int, availabl
         "nexus.context.available": available,
     }
     with span(f"{operation} {model}", attributes, kind="client", is_current=False) as traced:
+        yield traced
+
+
+@contextmanager
+def proxied_span(model: str, provider: str, conversation: str, call_id: str, host: str) -> Generator[Span]:
+    """Trace a call of a client's that goes through a proxy.
+
+    Args:
+        model: Name of the model.
+        provider: Whose format the request has.
+        conversation: The client's id of the conversation.
+        call_id: The proxy's id of the call.
+        host: Name of the server that it is sent to.
+    """
+    operation = "chat"
+    if provider == "gemini":
+        operation = "generate_content"
+    attributes = {
+        **_model_attributes(operation, conversation, model, provider),
+        "server.address": host or None,
+        "nexus.call.id": call_id,
+    }
+    with span(f"{operation} {model}".rstrip(), attributes, kind="client") as traced:
         yield traced
 
 

@@ -149,6 +149,12 @@ def cached_settings(model: Model, settings: Mapping[str, Any]) -> tuple[str, str
     return _settings_hash(start), _settings_hash(messages)
 
 
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings that differ and that a prompt cache may depend on."""
+    names = before.keys() | now.keys()
+    return sorted(name for name in names - _UNCACHED_SETTINGS if before.get(name) != now.get(name))
+
+
 def _settings_hash(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(repr(sorted(settings.items())).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -34,6 +34,7 @@ from nexus.proxy.reports import CallReport, Reports, new_id, stored_report
 from nexus.proxy.requests import ModelRequest, format_of
 from nexus.proxy.running import TOKEN_HEADER
 from nexus.proxy.settings import ProxySettings
+from nexus.proxy.spans import call_span
 from nexus.proxy.upstream import open_client, request_headers
 from nexus.server.logs import describe_failure
 from nexus.server.security import AllowedSites, Tokens
@@ -139,7 +140,8 @@ class Proxy:
                 return
             data = await _body(request)
             exchange = self._exchange(request, data, user)
-            await self._until_gone(exchange, receive, send)
+            with call_span(exchange.report, request.headers.get("traceparent", "")):
+                await self._until_gone(exchange, receive, send)
         except Refusal as refusal:
             body = error_body(format_ or "openai", refusal.status, str(refusal), **refusal.fields)
             await JSONResponse(body, refusal.status)(scope, receive, send)

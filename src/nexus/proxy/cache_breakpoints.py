@@ -17,6 +17,10 @@ MAX_BREAKPOINTS = 4
 SPACING = 18
 """Blocks from one breakpoint to the one before it: the provider looks 20 blocks back, two are spare."""
 
+AT_SYSTEM = -1
+AT_TOOLS = -2
+"""Places of breakpoints before the list: in the system prompt, and in the tools."""
+
 KEY = "cache_control"
 _BREAKPOINT: Fields = {"type": "ephemeral"}
 _WITHOUT = ("thinking", "redacted_thinking")
@@ -67,6 +71,33 @@ def with_allowed_breakpoints(body: Fields, received: Fields, *, adds: bool) -> F
     return _with_limited_breakpoints(
         body, MAX_BREAKPOINTS - sum(1 for _ in _breakpoints(others)), client_breakpoints[-1]
     )
+
+
+def breakpoint_places(body: Fields) -> list[int]:
+    """Return the places of a body's breakpoints, rising: blocks of the list up to one, `AT_SYSTEM` or `AT_TOOLS`."""
+    places = set[int]()
+    for place, name in ((AT_TOOLS, "tools"), (AT_SYSTEM, "system")):
+        if any(KEY in mapping(part) for part in items_of(body.get(name))):
+            places.add(place)
+    count = 0
+    for message in items_of(body.get("messages")):
+        content = mapping(message).get("content")
+        if isinstance(content, str):
+            count += 1
+        for block in items_of(content):
+            count += 1
+            fields = mapping(block)
+            if KEY in fields or next(_breakpoints_in(fields.get("content")), None) is not None:
+                places.add(count)
+    if KEY in body and count:
+        places.add(count)  # the provider sets it at the end
+    return sorted(places)
+
+
+def keeps_an_hour(body: Fields) -> bool:
+    """Return True if the newest breakpoint of a body has the longer lifetime."""
+    values = [*_breakpoints({name: value for name, value in body.items() if name != KEY}), body.get(KEY)]
+    return next((mapping(value).get("ttl") == "1h" for value in reversed(values) if value is not None), False)
 
 
 def _with_limited_breakpoints(body: Fields, max_count: int, breakpoint_: Any) -> Fields:

@@ -15,7 +15,13 @@ from nexus.providers.costs import cost_of_reply
 from nexus.providers.received import items_of
 from nexus.providers.replies import read_reply
 from nexus.providers.streams import StreamReader
-from nexus.proxy.cache_breakpoints import has_breakpoints, with_allowed_breakpoints, with_breakpoints
+from nexus.proxy.cache_breakpoints import (
+    breakpoint_places,
+    has_breakpoints,
+    keeps_an_hour,
+    with_allowed_breakpoints,
+    with_breakpoints,
+)
 from nexus.proxy.openai_cache import with_cache_fields
 from nexus.proxy.reports import CallReport
 from nexus.proxy.requests import Fields, ModelRequest, encoded
@@ -134,6 +140,7 @@ def prepare(
     report.reasons += changes(ctx, len(request.items))
     if request.format == "anthropic":
         body = with_allowed_breakpoints(body, request.body, adds=marks)
+        report.adds_breakpoints = marks and not has_breakpoints(request.text)
     elif marks and request.format in _OPENAI:
         fitted = body
         body = with_cache_fields(fitted, request.body, request.format, resolve(request.model))
@@ -153,6 +160,7 @@ def marked_body(request: ModelRequest, report: CallReport) -> bytes:
     if body is None or body is request.body:
         return request.data
     report.outcome = "marked"
+    report.adds_breakpoints = True
     if request.format == "anthropic":
         report.reasons.append("cache breakpoints added: the client sets none")
     else:
@@ -178,7 +186,25 @@ def record(nx: Engine, ctx: AssembledContext, result: AgentResult, report: CallR
     report.turn = committed.turn
     report.session = next(iter(nx.ledger.store.labels_of(committed.thread)), ctx.session_label)
     if committed.added:
-        report.number = nx.calls.find(report.session, committed.turn).count
+        call = nx.calls.find(report.session, committed.turn)
+        report.number = call.count
+        report.seq = call.row.seq
+
+
+def note_sizes(request: ModelRequest, ctx: AssembledContext, report: CallReport) -> None:
+    """Say in a report how large the parts of a request are, and where its cache breakpoints are. Raises BadEvent."""
+    used = ctx.token_budget.used
+    report.tokens = used.total
+    report.system_tokens = used.system_prompt
+    report.tools_tokens = used.tools
+    if request.format != "anthropic":
+        return
+    if has_breakpoints(request.text):
+        report.breakpoints = breakpoint_places(request.body)
+        report.has_own_breakpoints = bool(report.breakpoints)
+        report.keeps_an_hour = keeps_an_hour(request.body)
+    if not report.has_own_breakpoints:
+        report.breakpoints = breakpoint_places(with_breakpoints(request.body))
 
 
 def read_answer(format_: ReceivedFormat, data: bytes, *, is_stream: bool) -> AgentResult:

@@ -39,6 +39,12 @@ class Metrics:
             ("model", "kind"),
             registry=registry,
         )
+        self._misses = Counter(
+            "nexus_proxy_cache_misses",
+            "Calls that did not read the last prompt of their conversation from the cache, by cause.",
+            ("cause",),
+            registry=registry,
+        )
         self._cost = Counter("nexus_proxy_cost_usd", "Cost in USD, at list prices.", ("model",), registry=registry)
         self._added_s = Histogram(
             "nexus_proxy_added_seconds", "Time before a request is sent.", buckets=_BUCKETS_S, registry=registry
@@ -65,6 +71,8 @@ class Metrics:
         }
         for kind, tokens in amounts.items():
             self._tokens.labels(model, kind).inc(tokens)
+        if report.cache is not None and report.cache.cause:
+            self._misses.labels(report.cache.cause).inc()
         if report.cost_usd is not None:
             self._cost.labels(model).inc(report.cost_usd)
 

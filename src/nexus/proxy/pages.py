@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from nexus.engine.analysis.explain import Explanation
 from nexus.engine.analysis.replay import explain_call, replay_call
 from nexus.errors import NotFound
 from nexus.proxy.reports import CallReport
+from nexus.proxy.savings import Savings
 from nexus.proxy.settings import ProxySettings
 from nexus.types.counts import count_noun
 
@@ -40,6 +42,31 @@ class Conversation(Struct, kw_only=True):
     last_ms: int = 0
 
 
+class CacheUse(Struct, frozen=True):
+    """What calls read from the provider's cache, as reported."""
+
+    input_tokens: int
+    read_tokens: int
+    misses: dict[str, int]
+    """Calls that did not read the last prompt of their conversation, by the name of the cause."""
+    unmarked_calls: int
+    """Calls in `record` whose client set no cache breakpoints, where the provider caches nothing without."""
+
+
+def cache_use_of(reports: Iterable[CallReport]) -> CacheUse:
+    """Return the sums over calls."""
+    input_tokens = read_tokens = unmarked_calls = 0
+    misses = Counter[str]()
+    for report in reports:
+        if report.usage is not None:
+            input_tokens += report.usage.input_tokens
+            read_tokens += report.usage.cache_read_tokens
+        if report.cache is not None and report.cache.cause:
+            misses[report.cache.cause] += 1
+        unmarked_calls += report.is_unmarked
+    return CacheUse(input_tokens, read_tokens, dict(misses.most_common()), unmarked_calls)
+
+
 def status_of(settings: ProxySettings, counts: Mapping[str, int], reports: Iterable[CallReport]) -> dict[str, Any]:
     """Return the state of a proxy as JSON values; `reports`: the newest first."""
     newest = [*reports]
@@ -47,6 +74,7 @@ def status_of(settings: ProxySettings, counts: Mapping[str, int], reports: Itera
         "mode": settings.mode,
         "budget": settings.budget,
         "counts": dict(counts),
+        "cache": msgspec.to_builtins(cache_use_of(newest)),
         "conversations": [msgspec.to_builtins(conversation) for conversation in conversations(newest)],
         "calls": [msgspec.to_builtins(report) for report in newest[:SHOWN_CALLS]],
     }
@@ -107,6 +135,7 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {reason}"
     if values.get("error"):
         yield f"  error: {values['error']}"
+    yield from _cache_lines(values)
     if values.get("session"):
         yield f"  recorded in {values['session']}, turn {values.get('turn')}, call {values.get('number')}"
     explanation = values.get("explanation")
@@ -119,8 +148,30 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"    {text}" for text in line.get("text", "")[:SHOWN_TEXT_CHARS].splitlines())
 
 
-def summary_of(calls: Iterable[CallReport]) -> str:
-    """Return the sums of calls in one line."""
+def _cache_lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a call read from the cache, and its cost the other way if that was simulated."""
+    cache = values.get("cache")
+    if cache:
+        read = f"{cache['read_tokens']:,} tokens read from the cache"
+        if cache["expected_tokens"]:
+            read = (
+                f"{cache['read_tokens']:,} of the last prompt's {cache['expected_tokens']:,} tokens read from the cache"
+            )
+        detail = f" ({cache['detail']})" if cache["detail"] else ""
+        cause = f": {cache['cause']}" if cache["cause"] else ""
+        yield f"  {read}{cause}{detail}"
+    cost = values.get("cost")
+    if not cost:
+        return
+    way = "without the proxy" if cost["is_changing"] else "with cache breakpoints"
+    if cost["simulated_usd"] is None:
+        yield f"  cost {way}: no figure ({cost['why']})"
+    else:
+        yield f"  input: ${cost['reported_usd']:.4f} as reported, ${cost['simulated_usd']:.4f} {way} (simulated)"
+
+
+def summary_of(calls: Iterable[CallReport], savings: Savings | None = None) -> str:
+    """Return the sums of calls in one line; `savings` are those of the calls in `heal` and `fit`."""
     calls = [*calls]
     used = [call.usage for call in calls if call.usage is not None]
     prompt = sum(usage.input_tokens for usage in used)
@@ -134,4 +185,8 @@ def summary_of(calls: Iterable[CallReport]) -> str:
     changed = sum(1 for call in calls if call.outcome in ("fitted", "healed"))
     if changed:
         parts.append(f"{changed} shortened or repaired")
+    if savings is not None and savings.calls:
+        difference = savings.simulated_usd - savings.reported_usd
+        word = "less" if difference >= 0 else "more"
+        parts.append(f"${abs(difference):.2f} {word} input than without the proxy (simulated)")
     return ", ".join(parts)

@@ -11,7 +11,8 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import NexusError
-from nexus.proxy.calls import CallPlace, assemble, read_answer, record
+from nexus.proxy.cache_misses import read_cache
+from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, record
 from nexus.proxy.reports import CallReport, store_report
 from nexus.proxy.requests import ModelRequest
 
@@ -173,8 +174,12 @@ class AnswerRecord:
 
     def _record_now(self, nx: Engine, ctx: AssembledContext) -> None:
         result = read_answer(self._request.format, b"".join(self._pieces), is_stream=self._is_stream)
-        self._report.tokens = ctx.token_budget.used.total
+        note_sizes(self._request, ctx, self._report)
         record(nx, ctx, result, self._report)
+        try:
+            self._report.cache = read_cache(nx, ctx, self._report)
+        except NexusError as error:  # the call is recorded all the same
+            LOG.warning("cache not compared: %s", error.code, extra={"fields": {"call": self._report.id}})
         store_report(nx.ledger.store, self._report)
 
     def _give_up(self, why: str) -> None:

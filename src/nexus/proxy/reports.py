@@ -23,6 +23,18 @@ MAX_REPORTS = 500
 Outcome: TypeAlias = Literal["as_received", "marked", "healed", "fitted", "unread", "refused"]
 
 
+class CacheReading(Struct, frozen=True):
+    """What a call read from the provider's cache, as reported, and why it was not more."""
+
+    read_tokens: int
+    expected_tokens: int
+    """Tokens of the last prompt of the same conversation, at most those of this one; 0 for a first call."""
+    cause: str = ""
+    """Name of the cause of a miss (`nexus.proxy.cache_misses`); empty if the last prompt was read."""
+    detail: str = ""
+    """The cause in the words of the comparison with the last prompt."""
+
+
 class CallReport(Struct, kw_only=True):
     """One call that went through a proxy. It has no text of the conversation and no key."""
 
@@ -61,16 +73,36 @@ class CallReport(Struct, kw_only=True):
     usage: TokenUsage | None = None
     """As the provider reported it."""
     cost_usd: float | None = None
+    cache: CacheReading | None = None
+    """None without reported usage, and for a call that is not recorded."""
+    breakpoints: list[int] = []
+    """Places of cache breakpoints in the received list (`breakpoint_places`); if the client set none, of those to add."""
+    has_own_breakpoints: bool = False
+    """The client set them."""
+    adds_breakpoints: bool = False
+    """This proxy set them."""
+    keeps_an_hour: bool = False
+    """Its newest breakpoint has the longer lifetime."""
+    system_tokens: int = 0
+    """Those of `tokens` in the system prompt."""
+    tools_tokens: int = 0
     session: str = ""
     """Label of the session that has the call; empty if it is not recorded."""
     thread: int = 0
     turn: int = 0
     number: int = 0
     """Number of the call in its turn."""
+    seq: int = 0
+    """Entry of the reply on the thread; 0 if it had the reply already."""
     action: str = ""
     """What recording did to the session: `append`, `fork`, `new` or `repeat`."""
     omitted: int = 0
     """Messages of the list that were not sent."""
+
+    @property
+    def is_unmarked(self) -> bool:
+        """True if nobody set cache breakpoints that the provider caches nothing without."""
+        return self.mode == "record" and bool(self.breakpoints) and not self.has_own_breakpoints
 
 
 def new_id() -> str:
@@ -110,3 +142,9 @@ def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
     if document is None:
         return None
     return msgspec.convert(document.body, decodable(CallReport), strict=False)
+
+
+def stored_reports(store: LedgerStore) -> list[CallReport]:
+    """Return all reports of the ledger, oldest first. Raises LedgerError."""
+    form = decodable(CallReport)
+    return [msgspec.convert(document.body, form, strict=False) for document in store.documents(KIND)]

@@ -25,7 +25,7 @@ from nexus.types.request import TokenUsage
 
 _READ_ENTRIES = 500
 
-_LEAST_LOST = 0.05
+LEAST_LOST = 0.05
 """Share of the last prompt that must be processed again for a break that no report declares. Providers cache in steps."""
 
 _MINUTE_MS = 60_000
@@ -103,14 +103,19 @@ def cached_calls(
     thread: int,
     resolve: Callable[[str], Model],
     progress: Callable[[int, int], None] | None = None,
+    *,
+    after: int = 0,
 ) -> Iterator[CachedCall]:
-    """Yield each call of a thread, oldest first. Raises LedgerError for an unreadable manifest."""
+    """Yield each call of a thread behind entry `after`, oldest first. Raises LedgerError for an unreadable manifest.
+
+    The first of them is compared with none.
+    """
     reader = _Reader(resolve)
     end = store.thread(thread).head_seq
-    for after in range(0, end, _READ_ENTRIES):
-        until = min(after + _READ_ENTRIES, end)
-        rows = {row.seq: row for row in store.assemblies(thread, after, until)}
-        for entry in store.entries(thread, after, until):
+    for start in range(after, end, _READ_ENTRIES):
+        until = min(start + _READ_ENTRIES, end)
+        rows = {row.seq: row for row in store.assemblies(thread, start, until)}
+        for entry in store.entries(thread, start, until):
             row = rows.get(entry.seq)
             manifest = manifest_of(row)
             is_call = manifest is not None or "usage" in entry.body
@@ -229,7 +234,7 @@ class _Reader:
             return call
         reusable = min(last.input_tokens, tokens)
         lost_tokens = max(reusable - call.read_tokens, 0)
-        is_loss = lost_tokens > max(rule.step_tokens, _LEAST_LOST * reusable)
+        is_loss = lost_tokens > max(rule.step_tokens, LEAST_LOST * reusable)
         if not causes and not is_loss:
             return call
         if prefix is None and last.model != call.model:
@@ -239,7 +244,7 @@ class _Reader:
         idle_ms = 0
         if call.at_ms and last.at_ms:
             idle_ms = call.at_ms - last.at_ms
-        is_short = is_loss and call.read_tokens < _LEAST_LOST * (call.predicted_tokens or reusable)
+        is_short = is_loss and call.read_tokens < LEAST_LOST * (call.predicted_tokens or reusable)
         if idle_ms >= rule.ttl_ms and (is_short or (is_loss and not causes)):
             lifetime = rule.ttl_ms // _MINUTE_MS
             causes.append(f"{idle_ms // _MINUTE_MS:,} minutes after the last call; the cache's lifetime is {lifetime}")
