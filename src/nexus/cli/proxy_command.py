@@ -6,8 +6,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ import msgspec
 
 from nexus.cli._claude_projects import find_projects, projects_folder
 from nexus.cli._options import BUDGET_OPTION, CommandOptions, NexusGroup
-from nexus.cli._output import emit, print_lines, progress_bar
+from nexus.cli._output import emit, progress_bar
 from nexus.cli._parameters import Choice
+from nexus.cli._proxy_status import print_state, simulated_costs
 from nexus.cli._tables import print_explanation, print_table
 from nexus.cli._tracing import send_traces
 from nexus.cli._usage import reported_calls
@@ -28,10 +28,14 @@ from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
 from nexus.ledger.location import open_ledger
 from nexus.proxy.estimate import SessionEstimate, estimate_session
+from nexus.proxy.installation import CLIENTS, Change, installations, plan, plan_removal
+from nexus.proxy.installation import install as write_installation
+from nexus.proxy.installation import notes as installation_notes
+from nexus.proxy.installation import uninstall as remove_installation
 from nexus.proxy.pages import explained, explanation_of, text_of_call
 from nexus.proxy.reports import stored_report
 from nexus.proxy.running import TOKEN_HEADER, RunningProxy, announced, running_proxies
-from nexus.proxy.savings import newest_costs, sum_costs
+from nexus.proxy.savings import newest_costs
 from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
 from nexus.render.console import printable, printable_lines
 from nexus.server.logs import STANDARD_ERROR, open_logs
@@ -92,6 +96,14 @@ def proxy_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--no-cache-marks", is_flag=True, help="Add no cache breakpoints where a client sets none."),
         click.option("--fail-open", is_flag=True, help="Send requests over the budget that cannot be fitted."),
+        click.option(
+            "--no-text", is_flag=True, help="Record sizes, usage and hashes only: no text, and so no replay or undo."
+        ),
+        click.option(
+            "--retain",
+            metavar="TIME",
+            help="Erase conversations whose newest call is older: 30d, 12h, 8w. Looks at the start, then every hour.",
+        ),
     ]
     for option in reversed(options):
         function = option(function)
@@ -106,6 +118,8 @@ def settings_of(
     config: str | None,
     no_cache_marks: bool,
     fail_open: bool,
+    no_text: bool,
+    retain: str | None,
     others: Sequence[dict[str, Any]] = (),
 ) -> ProxySettings:
     """Return the settings of a command line and its file; `others` are upstreams behind all. Raises BadConfig, BadSetting."""
@@ -120,6 +134,10 @@ def settings_of(
         changes["cache_marks"] = False
     if fail_open:
         changes["fail_open"] = True
+    if no_text:
+        changes["no_text"] = True
+    if retain is not None:
+        changes["retain"] = retain
     return read_settings(file if config or file.exists() else None, changes, others)
 
 
@@ -191,7 +209,12 @@ def run(
             emit({"url": url, "mode": settings.mode, "ledger": ledger, "pid": os.getpid()})
         else:
             click.echo(f"Nexus proxy at {url}, {_described(settings)}. Stop with Ctrl-C.")
-            click.echo(f"Records: nexus sessions --ledger {printable(ledger)}")
+            if settings.no_text:
+                click.echo("Without text: no replay, no undo. Reports: nexus proxy status, nexus proxy call ID")
+            else:
+                click.echo(f"Records: nexus sessions --ledger {printable(ledger)}")
+            if settings.retain:
+                click.echo(f"Conversations are erased {settings.retain} after their newest call.")
         sys.stdout.flush()
 
     async def serve() -> None:
@@ -242,82 +265,13 @@ def status(options: CommandOptions, shows_cost: bool) -> None:
     for proxy in _running():
         state = {**_read(proxy, "/nexus/status"), "url": proxy.url, "pid": proxy.pid}
         if shows_cost:
-            state["cost"] = _costs(proxy.ledger)
+            state["cost"] = simulated_costs(proxy.ledger)
         states.append(state)
     if options.as_json:
         emit(states)
         return
     for state in states:
-        counts = state["counts"]
-        calls = count_noun(counts.get("calls", 0), "call")
-        others = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if name != "calls")
-        click.echo(f"{state['url']}: {state['mode']}, {calls}{': ' if others else ''}{others}")
-        print_lines(f"  {line}" for line in _money_lines(state))
-        rows = [_row(conversation) for conversation in state["conversations"]]
-        if rows:
-            names = ("last", "client", "session", "calls", "tokens", "of", "cached", "cost", "left out")
-            print_table(
-                names, rows, numbers=("calls", "tokens", "of", "cached", "cost", "left out"), wraps=("session",)
-            )
-
-
-def _costs(ledger: str) -> dict[str, Any]:
-    """Return what the newest calls of a ledger had cost the other way, as JSON values."""
-    store = open_ledger(None, ledger, home_folder())
-    with open_engine(None, ledger=store) as nx:
-        costs = newest_costs(nx)
-    return {
-        "without_proxy": msgspec.to_builtins(sum_costs(costs, is_changing=True)),
-        "with_breakpoints": msgspec.to_builtins(sum_costs(costs, is_changing=False)),
-    }
-
-
-def _money_lines(state: dict[str, Any]) -> Iterator[str]:
-    cache = state["cache"]
-    if cache["input_tokens"]:
-        read = f"{cache['read_tokens']:,} of {cache['input_tokens']:,} input tokens read"
-        yield f"cache: {read}, {100 * cache['read_tokens'] // cache['input_tokens']} %"
-    if cache["misses"]:
-        yield "not read: " + ", ".join(f"{cause} ({count:,})" for cause, count in cache["misses"].items())
-    cost = state.get("cost")
-    if cache["unmarked_calls"] and cost is None:
-        calls = count_noun(cache["unmarked_calls"], "call")
-        yield f"{calls} without cache breakpoints: --cost simulates what they would save, --mode heal adds them"
-    if cost is None:
-        return
-    for name, way in (("without_proxy", "without the proxy"), ("with_breakpoints", "with cache breakpoints")):
-        yield from _savings_lines(cost[name], way)
-
-
-def _savings_lines(savings: dict[str, Any], way: str) -> Iterator[str]:
-    missing = savings["missing"]
-    if savings["calls"]:
-        calls = count_noun(savings["calls"], "call")
-        yield (
-            f"input of {calls}: ${savings['reported_usd']:.4f} as reported, ${savings['simulated_usd']:.4f} {way} (simulated)"
-        )
-    if missing:
-        reasons = ", ".join(f"{count:,} {why}" for why, count in missing.items())
-        yield f"no figure {way} for {count_noun(sum(missing.values()), 'call')}: {reasons}"
-    if not savings["calls"] and not missing and way == "without the proxy":
-        yield "no calls in heal or fit: nothing to compare"
-
-
-def _row(conversation: dict[str, Any]) -> tuple[str, ...]:
-    reported = conversation["input_tokens"]
-    cached = f"{100 * conversation['cache_read_tokens'] // reported} %" if reported else ""
-    cost = conversation["cost_usd"]
-    return (
-        f"{datetime.fromtimestamp(conversation['last_ms'] / 1000):%H:%M}",  # noqa: DTZ006 - the user's own time
-        conversation["client"],
-        conversation["session"] or conversation["conversation"],
-        f"{conversation['calls']:,}",
-        f"{conversation['tokens']:,}" if conversation["tokens"] else "",
-        f"{conversation['budget']:,}" if conversation["budget"] else "",
-        cached,
-        "" if cost is None else f"${cost:.2f}",
-        f"{conversation['omitted']:,}" if conversation["omitted"] else "",
-    )
+        print_state(state)
 
 
 @command.subcommand("call")
@@ -362,7 +316,8 @@ def doctor(options: CommandOptions, config: str | None) -> int:
 
     file = Path(config).expanduser() if config else home_folder() / SETTINGS
     settings = read_settings(file if config or file.exists() else None, {})
-    findings = [*examine(settings, running_proxies(home_folder()), os.environ, Path.home())]
+    home = home_folder()
+    findings = [*examine(settings, running_proxies(home), installations(home), os.environ, Path.home())]
     if options.as_json:
         emit(findings)
     else:
@@ -372,6 +327,75 @@ def doctor(options: CommandOptions, config: str | None) -> int:
             wraps=("finding",),
         )
     return int(any(finding.state == "problem" for finding in findings))
+
+
+@command.subcommand("install")
+@click.argument("client", type=Choice(tuple(CLIENTS)))
+@click.option("--url", default=f"http://127.0.0.1:{PORT}", help=f"Address of the proxy [http://127.0.0.1:{PORT}].")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def install(options: CommandOptions, client: str, url: str, yes: bool) -> None:
+    """Let CLIENT (claude or codex) always go through the proxy, by an entry in its settings.
+
+    What is written is shown first. Without a terminal and without --yes nothing is written.
+
+    Example: nexus proxy install claude
+    """
+    change = plan(client, url, home_folder(), os.environ, Path.home())
+    new = change.installation
+    if not options.as_json:
+        _show_entries(change, f"{printable(new.file)} gets:")
+    writes = not change.is_empty and (yes or _is_confirmed(options))
+    if writes:
+        write_installation(change, home_folder())
+    leave = f"nexus proxy uninstall {client}"
+    if options.as_json:
+        emit({**msgspec.to_builtins(new), "written": writes, "installed": writes or change.is_empty})
+    elif change.is_empty:
+        click.echo(f"{client} goes to {new.url} already: nothing to write. To leave: {leave}")
+    elif writes:
+        click.echo(f"Written. {client} now goes to {new.url}. Start the proxy: nexus proxy. To leave: {leave}")
+        for note in installation_notes(client, os.environ):
+            click.echo(note)
+    else:
+        click.echo("Nothing was written (to write it: add --yes).")
+
+
+def _is_confirmed(options: CommandOptions) -> bool:
+    """Ask on a terminal; False without one."""
+    if options.as_json or sys.stdin is None or not sys.stdin.isatty():
+        return False
+    return click.confirm("Write it? All else in the file stays as it is", err=True)
+
+
+def _show_entries(change: Change, heading: str) -> None:
+    entries = {name: text for name, text in change.installation.entries.items() if name not in change.remaining}
+    if change.is_empty or not entries:
+        return
+    click.echo(heading)
+    for name, text in entries.items():
+        lines = text.strip().splitlines()
+        if change.installation.client == "claude":
+            lines = [f'"env": {{"{name}": "{text}"}}']
+        for line in lines:
+            click.echo(f"  {printable(line)}")
+
+
+@command.subcommand("uninstall")
+@click.argument("client", type=Choice(tuple(CLIENTS)))
+def uninstall(options: CommandOptions, client: str) -> None:
+    """Take back what `install` wrote for CLIENT (claude or codex), and nothing that was changed since.
+
+    Example: nexus proxy uninstall claude
+    """
+    change = plan_removal(client, home_folder())
+    remove_installation(change, home_folder())
+    if options.as_json:
+        emit({**msgspec.to_builtins(change.installation), "remaining": change.remaining})
+        return
+    _show_entries(change, f"Taken back from {printable(change.installation.file)}:")
+    for name in change.remaining:
+        click.echo(f"Left as it is, because it was changed since: {name}")
+    click.echo(f"{client} does not go through the proxy by its settings any more.")
 
 
 @command.subcommand("estimate")

@@ -62,13 +62,17 @@ def command(options: CommandOptions, client: tuple[str, ...], **chosen: Any) -> 
         announced(home_folder(), state),
         _proxy(options, settings, listener, owner_token) as ended,
     ):
-        _say(f"{name} goes through {url} ({settings.mode}); recorded in {ledger}", options)
+        what = "recorded without text" if settings.no_text else "recorded"
+        _say(f"{name} goes through {url} ({settings.mode}); {what} in {ledger}", options)
         for note in wrapped.notes:
             _say(note, options)
         code = _run(wrapped, os.environ)
     if ended and ended[0].startswith("0 calls"):
         _say(f"no call went through: {name} may have an address of its own in its settings", options)
-    _say(f"{ended[0] if ended else 'no calls'}; look: nexus sessions --ledger {ledger}", options)
+    look = f"look: nexus sessions --ledger {ledger}"
+    if settings.no_text:
+        look = "without text: no replay, no undo"
+    _say(f"{ended[0] if ended else 'no calls'}; {look}", options)
     return code
 
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any, TypeAlias
 
 from nexus.errors import HeadMoved
+from nexus.ledger.sessions import Document
 from nexus.ledger.store import LedgerStore
 
 AGENT = "nexus:agent"
 CONFIGURATION = "nexus:configuration"
 PROFILE = "profile"
-"""Kinds of documents: a server's agents by id, the services' configuration, and the profiles of principals by name."""
+PROXY_CALL = "proxy_call"
+"""Kinds of documents: a server's agents by id, the services' configuration, the profiles of principals by name, and the
+reports of a proxy's calls by id."""
 
 HIDDEN = {AGENT: "nexus:agent:", CONFIGURATION: "configuration:", PROFILE: "identity:"}
 """Beginnings of the labels of the sessions in which earlier versions kept documents, by kind; the name follows."""
 
 MOVED = "moved to a document"
 """Reason of the update with which such a session gave up its label."""
+
+PAGE = 500
+"""Documents that are read at once."""
 
 MAX_TRIES = 1_000
 """Tries of a change that other writers overtake. Each overtaking is a change that got through."""
@@ -47,6 +53,14 @@ def change_document(store: LedgerStore, kind: str, name: str, change: Change) ->
             if attempt == MAX_TRIES:
                 raise
     raise AssertionError  # the last try returns or raises
+
+
+def pages_of(store: LedgerStore, kind: str) -> Iterator[list[Document]]:
+    """Yield the documents of a kind by name, some at a time: there may be more than fit in memory."""
+    after = ""
+    while page := store.documents(kind, after=after, limit=PAGE):
+        yield page
+        after = page[-1].name
 
 
 def hidden_threads(store: LedgerStore, kind: str, name: str) -> set[int]:

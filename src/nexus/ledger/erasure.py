@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nexus.ledger.documents import AGENT, CONFIGURATION, PROFILE, hidden_threads
+from nexus.ledger.documents import AGENT, CONFIGURATION, PROFILE, PROXY_CALL, hidden_threads, pages_of
 from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, Document, QueuedEvent, SessionInfo
 from nexus.ledger.store import LedgerStore
 from nexus.types.decoding import decodable
@@ -79,6 +79,12 @@ def of_sessions(
     return Erasure(threads, labels, events, documents)
 
 
+def reports_of(store: LedgerStore, threads: Collection[int]) -> list[tuple[str, str]]:
+    """Return kinds and names of the reports of a proxy's calls that are recorded on threads."""
+    pages = pages_of(store, PROXY_CALL)
+    return [(report.kind, report.name) for page in pages for report in page if report.body.get("thread") in threads]
+
+
 def of_principal(store: LedgerStore, principal: str) -> tuple[Erasure, list[str]]:
     """Return the data of one principal alone, and the labels of sessions in which others spoke too."""
     users = {info.label: _principals(store, info) for info in store.sessions(every=True)}
@@ -125,6 +131,8 @@ def _owner(document: Document) -> str:
     """Return the principal whom a document belongs to; empty for nobody's."""
     if document.kind == CONFIGURATION:
         return ""
+    if document.kind == PROXY_CALL:
+        return str(document.body.get("user", ""))
     if document.kind != AGENT:
         return document.name
     try:

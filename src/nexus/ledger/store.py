@@ -279,8 +279,12 @@ class DocumentStore(Protocol):
         """Return a document; None if there is none."""
         ...
 
-    def documents(self, kind: str = "") -> list[Document]:
-        """Return the documents of a kind by name; of all kinds without one."""
+    def documents(self, kind: str = "", *, after: str = "", limit: int | None = None) -> list[Document]:
+        """Return the documents of a kind by name; of all kinds without one.
+
+        With a `limit`, at most that many of one kind are read, behind the name `after`. Names are ordered as they are
+        stored: those of ASCII by their characters.
+        """
         ...
 
     def calibrate(self, provider: str, model: str, calibration: StoredCalibration) -> None:
@@ -324,13 +328,17 @@ class LedgerStore(SessionStore, HistoryStore, QueueStore, DocumentStore, Protoco
         *,
         events: Sequence[str] = (),
         documents: Sequence[tuple[str, str]] = (),
+        unused_since_ms: int | None = None,
+        scrub: bool = True,
     ) -> EraseResult:
         """Delete threads and labels for good, with all that only they use; None is everything of the tenant.
 
         What stays of a thread is its number, marked as erased. Labels that were given up for these threads go too, and
         the queued events of all these labels. So do further queued events by key, and documents by kind and name.
-        Raises LedgerError when another thread continues one of these or another label points to it, and
-        LedgerError when the storage still holds some of the text.
+        Raises LedgerError when another thread continues one of these or another label points to it or one of
+        them has an entry from after `unused_since_ms`, and when the storage still holds some of the text.
+        Without `scrub`, what takes long is left to the next erasure, also to one of nothing: images and manifest inputs
+        that nothing uses any more, and text in unused parts of the storage.
         """
         ...
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from nexus.errors import BadReference
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from nexus.errors import BadReference, LedgerError
 from nexus.ledger import erasure
 from nexus.ledger.erasure import Erasure
 from nexus.ledger.session_directory import label_of
@@ -23,7 +27,7 @@ class Upkeep:
     def erase(self, session: str, *, with_forks: bool = False) -> EraseResult:
         """Erase a session: every thread that it ever pointed to, its label, its aliases and its queued events.
 
-        The sessions that its calls spawned and its late replies go too. Raises LedgerError with the sessions that continue
+        The sessions that its calls spawned, its late replies and a proxy's reports of its calls go too. Raises LedgerError with the sessions that continue
         it, unless `with_forks` erases these too, NoSuchSession for a label without session and events, LedgerError.
         """
         label = self._store.resolve(session)
@@ -31,7 +35,26 @@ class Upkeep:
             if not self._store.queued_events(session, EVENT_STATES):
                 raise unknown_session(self._store, session)
             label = session
-        return self._erase(erasure.of_sessions(self._store, {label}, with_forks=with_forks))
+        return self._erase(self._with_reports(erasure.of_sessions(self._store, {label}, with_forks=with_forks)))
+
+    def erase_unused(
+        self, sessions: Collection[str], since_ms: int, *, documents: Sequence[tuple[str, str]] = ()
+    ) -> EraseResult:
+        """Erase sessions by label, with their forks and with documents, in one transaction. `scrub` does the rest.
+
+        Raises LedgerError if a session that is not among these continues one, belongs to one, or has one's thread
+        (`forks_depend`), if one was used after `since_ms` (`session_in_use`), and as `erase`.
+        """
+        with self._store.snapshot():
+            chosen = erasure.of_sessions(self._store, set(sessions), with_forks=True, documents=documents)
+        others = chosen.labels.difference(sessions)
+        if others:
+            raise LedgerError(f"{', '.join(sorted(others))} would go too (nothing was deleted)", code="forks_depend")
+        return self._erase(chosen, since_ms, scrub=False)
+
+    def scrub(self) -> None:
+        """Remove from the storage what `erase_unused` left in its unused parts. Raises LedgerError."""
+        self._store.erase([])
 
     def erase_principal(self, principal: str) -> ErasedPrincipal:
         """Erase all that the ledger has of one principal: sessions, workers, queued events, documents, waiting replies.
@@ -46,7 +69,7 @@ class Upkeep:
         replies = 0
         if self.unrecorded is not None:
             replies = self.unrecorded.erase(principal=principal)
-        erased = self._erase(chosen)
+        erased = self._erase(self._with_reports(chosen))
         return ErasedPrincipal(
             tuple(sorted(chosen.labels)), tuple(shared), len(chosen.events), len(chosen.documents), replies, erased
         )
@@ -56,6 +79,10 @@ class Upkeep:
         if self.unrecorded is not None:
             self.unrecorded.erase(everything=True)
         return self._store.erase(None)
+
+    def _with_reports(self, chosen: Erasure) -> Erasure:
+        reports = erasure.reports_of(self._store, chosen.threads)
+        return replace(chosen, documents=sorted({*chosen.documents, *reports}))
 
     def dependents(self, session: str) -> list[str]:
         """Return the labels of the sessions that `erase` with `with_forks` deletes as well, sorted."""
@@ -70,10 +97,17 @@ class Upkeep:
         """Return provider, calibration key and newest calibration of every calibrated model, by name."""
         return self._store.calibrations()
 
-    def _erase(self, chosen: Erasure) -> EraseResult:
+    def _erase(self, chosen: Erasure, unused_since_ms: int | None = None, *, scrub: bool = True) -> EraseResult:
         threads = sorted(chosen.threads)
         labels = sorted(chosen.labels)
-        erased = self._store.erase(threads, labels, events=chosen.events, documents=chosen.documents)
+        erased = self._store.erase(
+            threads,
+            labels,
+            events=chosen.events,
+            documents=chosen.documents,
+            unused_since_ms=unused_since_ms,
+            scrub=scrub,
+        )
         if self.unrecorded is not None:
             self.unrecorded.erase(sessions=chosen.labels)
         return erased

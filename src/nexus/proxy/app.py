@@ -32,6 +32,7 @@ from nexus.proxy.pages import explained, status_of, text_of_call
 from nexus.proxy.recording import CallRecorder
 from nexus.proxy.reports import CallReport, Reports, new_id, stored_report
 from nexus.proxy.requests import ModelRequest, format_of
+from nexus.proxy.retention import Retention
 from nexus.proxy.running import TOKEN_HEADER
 from nexus.proxy.settings import ProxySettings
 from nexus.proxy.spans import call_span
@@ -118,13 +119,19 @@ class Proxy:
     async def _open(self) -> AsyncGenerator[None]:
         async with open_client() as client:
             self._client = client
-            warming = None
+            stopping = asyncio.Event()
+            tasks: set[asyncio.Future[None]] = set()
             if self.settings.mode == "fit":  # so that no request waits half a second for it
-                warming = asyncio.ensure_future(self._nx.warm())
+                tasks.add(asyncio.ensure_future(self._nx.warm()))
+            if self.settings.retain:
+                nx = self._nx.engine
+                retention = Retention(nx.ledger, self.settings.retain_ms, nx.clock_ms, self.reports.forget)
+                tasks.add(asyncio.ensure_future(retention.run(stopping)))
             yield
             await self._recorder.settle()
-            if warming is not None:
-                await asyncio.wait({warming})
+            stopping.set()
+            if tasks:
+                await asyncio.wait(tasks)
 
     # requests ----------------------------------------------------------------------------------------------------
 
@@ -190,7 +197,7 @@ class Proxy:
             model_request = ModelRequest(format_, path, data, headers.get("content-encoding", ""))
             model = model_request.model
         client = client_name(headers)
-        upstream = settings.upstream_for(format_ or _family(request), client, model)
+        upstream = settings.upstream_for(format_ or _family(request), client, model, path)
         if not upstream:
             raise Refusal(404, f"nexus proxy: no upstream for {path[:100]} (add --upstream URL)")
         target = request.scope["raw_path"] or path.encode()
@@ -200,6 +207,7 @@ class Proxy:
         report = CallReport(id=new_id(), at_ms=self._clock_ms(), client=client, path=path, upstream=upstream)
         report.mode = settings.mode
         report.received_bytes = len(data)
+        report.no_text = settings.no_text
         if model_request is None:
             return Exchange(self._client, settings, incoming, place_of(headers, None, settings, user), report)
         place = place_of(headers, model_request, settings, user)
@@ -252,7 +260,7 @@ class Proxy:
         self._count(exchange)
         if exchange.recorder is not None:
             with suppress(asyncio.CancelledError):
-                await exchange.recorder.save(exchange.report)
+                await exchange.recorder.save(exchange.report, exchange.request)
 
     def _count(self, exchange: Exchange) -> None:
         report = exchange.report
@@ -262,6 +270,8 @@ class Proxy:
         self.counts["errors"] += bool(report.error)
         if exchange.recorder is None:
             self.counts["off"] += 1
+        elif report.no_text:
+            self.counts["without text"] += 1
         elif not report.session:
             self.counts["not recorded"] += 1
 

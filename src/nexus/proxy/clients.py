@@ -41,8 +41,11 @@ def client_name(headers: Mapping[str, str]) -> str:
 
 def place_of(headers: Mapping[str, str], request: ModelRequest | None, settings: ProxySettings, user: str) -> CallPlace:
     """Return whose call a request is. The user is the token's, or else the one that the settings' header names."""
-    header_value = next(filter(None, map(headers.get, settings.conversation_headers)), "")
-    conversation = header_value or (request.conversation if request is not None else "")
+    conversation = next(filter(None, map(headers.get, settings.conversation_headers)), "")
+    if not conversation and request is not None:
+        conversation = request.conversation
+        if conversation and settings.no_text:  # it is a part of the body
+            conversation = _sha256(conversation)
     if not user and settings.user_header:
         user = headers.get(settings.user_header, "")
     return CallPlace(client_name(headers), _short(user), _short(conversation))
@@ -52,5 +55,9 @@ def _short(name: str) -> str:
     """Return a name of bounded length; different names stay different."""
     if len(name) <= MAX_ID_CHARS:
         return name
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    digest = _sha256(name)
     return f"{name[: MAX_ID_CHARS - len(digest) - 1]}~{digest}"
+
+
+def _sha256(name: str) -> str:
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()

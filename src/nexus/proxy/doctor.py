@@ -6,17 +6,20 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from nexus.errors import BadConfig
 from nexus.providers.received import mapping
+from nexus.proxy.installation import Installation, current_entries, settings_file
 from nexus.proxy.running import RunningProxy
 from nexus.proxy.settings import DEFAULT_UPSTREAMS, ProxySettings
 from nexus.proxy.wrapping import CLIENTS
+from nexus.types.validation import parse_toml
 
 State: TypeAlias = Literal["ok", "note", "problem"]
 
@@ -27,7 +30,6 @@ ADDRESS_VARIABLES = (
     "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE", "OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL",
 )  # fmt: skip
 SHELL_FILES = (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".config/fish/config.fish")
-SETTINGS_FILES = (".claude/settings.json", ".claude/settings.local.json", ".gemini/settings.json")
 MAX_FILE_BYTES = 2_000_000
 
 
@@ -40,13 +42,18 @@ class Finding(Struct, frozen=True):
 
 
 def examine(
-    settings: ProxySettings, proxies: Iterable[RunningProxy], environment: Mapping[str, str], home: Path
+    settings: ProxySettings,
+    proxies: Iterable[RunningProxy],
+    installed: Sequence[Installation],
+    environment: Mapping[str, str],
+    home: Path,
 ) -> Iterator[Finding]:
     """Yield what is right, worth knowing and wrong. Values of keys are never shown.
 
     Args:
         settings: The proxy's settings.
         proxies: Those that run.
+        installed: What `nexus proxy install` has written.
         environment: The variables of the user's programs.
         home: The user's home folder.
     """
@@ -58,7 +65,11 @@ def examine(
         yield Finding("note", "proxy", "none is running (nexus proxy, or nexus wrap CLIENT)")
     own_urls = {proxy.url for proxy in running}
     yield from _addresses(environment, own_urls)
-    yield from _left_behind(home, own_urls)
+    for installation in installed:
+        yield _installed(installation, own_urls)
+    expected_urls = own_urls | {installation.url for installation in installed}
+    yield from _left_behind(home)
+    yield from _left_in_clients(home, environment, expected_urls)
     for variable in KEY_VARIABLES:
         if environment.get(variable):
             yield Finding("ok", variable, "is set; it is passed on and never stored")
@@ -91,12 +102,49 @@ def _addresses(environment: Mapping[str, str], own_urls: set[str]) -> Iterator[F
             yield Finding("note", variable, f"leads to {urlsplit(url).hostname}; `nexus wrap` uses it as upstream")
 
 
-def _left_behind(home: Path, own_urls: set[str]) -> Iterator[Finding]:
-    """Yield addresses of this machine in settings of clients and shells: what a proxy that is gone may have left."""
-    for name in SETTINGS_FILES:
-        for variable, url in mapping(mapping(_json_of(home / name)).get("env")).items():
+def _installed(installation: Installation, own_urls: set[str]) -> Finding:
+    """Return whether a client that always goes through a proxy finds one, and whether it still does go there."""
+    client = installation.client
+    url = installation.url
+    subject = f"installed: {client}"
+    leave = f"nexus proxy uninstall {client}"
+    try:
+        remaining = current_entries(installation)
+    except BadConfig as error:
+        return Finding("problem", subject, str(error))
+    if not remaining:
+        return Finding("note", subject, f"{installation.file} no longer has any of its entries ({leave})")
+    if any(url.startswith(address) for address in own_urls):
+        return Finding("ok", subject, f"goes to the running proxy: {url}")
+    if _reachable(url, subject).state == "problem":
+        return Finding("problem", subject, f"goes to {url}, where nothing answers (nexus proxy; to leave: {leave})")
+    return Finding("note", subject, f"goes to {url}, which is no proxy of yours that runs on this machine")
+
+
+def _left_in_clients(home: Path, environment: Mapping[str, str], own_urls: set[str]) -> Iterator[Finding]:
+    """Yield addresses of this machine in the settings of Claude Code and Codex."""
+    file = settings_file("claude", environment, home)
+    for path in (file, file.with_name("settings.local.json"), home / ".gemini" / "settings.json"):
+        for variable, url in mapping(mapping(_json_of(path)).get("env")).items():
             if variable in ADDRESS_VARIABLES and _is_local(str(url)) and str(url) not in own_urls:
-                yield Finding("problem", f"~/{name}", f"sets {variable} to {url} (remove it, if that proxy is gone)")
+                text = f"sets {variable} to {url} (remove it, if that proxy is gone)"
+                yield Finding("problem", _short(path, home), text)
+    file = settings_file("codex", environment, home)
+    for name, provider in mapping(mapping(_toml_of(file)).get("model_providers")).items():
+        url = str(mapping(provider).get("base_url", ""))
+        if _is_local(url) and not any(url.startswith(address) for address in own_urls):
+            text = f"provider {name} leads to {url} (remove it, if that is a proxy that is gone)"
+            yield Finding("note", _short(file, home), text)
+
+
+def _short(file: Path, home: Path) -> str:
+    if file.is_relative_to(home):
+        return f"~/{file.relative_to(home).as_posix()}"
+    return str(file)
+
+
+def _left_behind(home: Path) -> Iterator[Finding]:
+    """Yield addresses of this machine in files of shells: what a proxy that is gone may have left."""
     for name in SHELL_FILES:
         for number, line in enumerate(_text_of(home / name).splitlines(), 1):
             is_setting = any(variable in line for variable in ADDRESS_VARIABLES) and not line.lstrip().startswith("#")
@@ -128,6 +176,13 @@ def _text_of(file: Path) -> str:
         return file.read_text("utf-8", errors="replace")
     except OSError:
         return ""
+
+
+def _toml_of(file: Path) -> object:
+    try:
+        return parse_toml(_text_of(file))
+    except ValueError:
+        return None
 
 
 def _json_of(file: Path) -> object:

@@ -6,6 +6,7 @@ is over its budget. Of an answer only the end waits until the call is recorded: 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -98,6 +99,8 @@ class Exchange:
     record: AnswerRecord | None = None
     """The record of the answer, once it arrives; None if it is not recorded."""
     _ctx: AssembledContext | None = None
+    _digest: Any = field(default_factory=hashlib.sha256)
+    """Of the answer as it arrives."""
 
     async def run(self, send: Send) -> None:
         """Send the request upstream and its answer to the client.
@@ -145,6 +148,8 @@ class Exchange:
         marks = self._adds_cache_fields(request)
         prepared = await nx.run(partial(prepare, nx.engine, request, self.place, budget, self.report, marks=marks))
         self._ctx = prepared.ctx
+        if self.report.no_text and self.report.outcome == "healed":
+            self.report.reasons = ["repaired: what was, is not kept without text"]
         return prepared
 
     async def _unread(
@@ -152,7 +157,10 @@ class Exchange:
     ) -> bytes:
         """Return the body as received, although it could not be read or fitted. Raises Refusal if it is over the budget."""
         self.report.outcome = "unread"
-        self.report.reasons.append(_described(error))
+        if self.report.no_text:
+            self.report.reasons = [getattr(error, "code", type(error).__name__)]
+        else:
+            self.report.reasons.append(_described(error))
         if not isinstance(error, NexusError):
             LOG.warning(
                 "request sent as received: %s",
@@ -271,6 +279,7 @@ class Exchange:
         """Send the pieces of an answer to the client, but for what waits until it is recorded. Raises BrokenAnswer."""
         try:
             async for received in response.aiter_raw():
+                self._add_to_hash(received)
                 self.report.first_byte_ms = self.report.first_byte_ms or self.elapsed_ms()
                 piece = received
                 if record is not None:
@@ -285,6 +294,13 @@ class Exchange:
                 await send({"type": "http.response.body", "body": record.rest(), "more_body": True})
             raise BrokenAnswer from error
 
+    def _add_to_hash(self, piece: bytes) -> None:
+        """Count a piece of the answer, and hash it if nothing else of it is kept."""
+        self.report.answer_bytes += len(piece)
+        if self.report.no_text:
+            self._digest.update(piece)
+            self.report.answer_sha256 = self._digest.hexdigest()
+
     def _record_of(self, response: httpx.Response) -> AnswerRecord | None:
         """Return the record of an answer; None if it is not recorded, with the reason in the report."""
         request = self.request
@@ -294,7 +310,8 @@ class Exchange:
             self.report.error = f"status {response.status_code}"
             return None
         if response.headers.get("content-encoding", "identity") not in ("", "identity"):
-            self.report.reasons.append("not recorded: the answer is compressed")
+            what = "usage not read" if self.report.no_text else "not recorded"
+            self.report.reasons.append(f"{what}: the answer is compressed")
             return None
         is_list = request.path.endswith(":streamGenerateContent")
         is_stream = is_list or "event-stream" in response.headers.get("content-type", "")

@@ -56,7 +56,7 @@ class Metrics:
         self._added_s.observe(report.added_ms / 1_000)
         if report.error:
             self._errors.labels(report.status).inc()
-        if not report.session:
+        if not report.session and not report.no_text:
             self._unrecorded.inc()
         if report.usage is None:
             return

@@ -73,6 +73,8 @@ def status_of(settings: ProxySettings, counts: Mapping[str, int], reports: Itera
     return {
         "mode": settings.mode,
         "budget": settings.budget,
+        "no_text": settings.no_text,
+        "retain": settings.retain,
         "counts": dict(counts),
         "cache": msgspec.to_builtins(cache_use_of(newest)),
         "conversations": [msgspec.to_builtins(conversation) for conversation in conversations(newest)],
@@ -109,6 +111,11 @@ def conversations(reports: Iterable[CallReport]) -> list[Conversation]:
 def explanation_of(nx: Engine, report: CallReport) -> Explanation:
     """Return what happened to each message of a recorded call. Raises NotFound, and as `Engine.explain`."""
     if not report.thread:
+        if report.no_text:
+            raise NotFound(
+                f"call {report.id} was recorded without text: there is no replay, undo or text of it",
+                code="call_not_recorded",
+            )
         why = "; ".join(report.reasons) or report.error or "it is still under way"
         raise NotFound(f"call {report.id} is not recorded: {why}", code="call_not_recorded")
     call = nx.calls.find_on(report.thread, report.session, report.turn, report.number or None)
@@ -138,6 +145,10 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
     yield from _cache_lines(values)
     if values.get("session"):
         yield f"  recorded in {values['session']}, turn {values.get('turn')}, call {values.get('number')}"
+    if values.get("no_text"):
+        yield "  without text: there is no replay, no undo and no text of it"
+        yield f"  request: {values.get('received_bytes', 0):,} bytes, SHA-256 {values.get('request_sha256', '')}"
+        yield f"  answer: {values.get('answer_bytes', 0):,} bytes, SHA-256 {values.get('answer_sha256', '')}"
     explanation = values.get("explanation")
     if not explanation:
         return

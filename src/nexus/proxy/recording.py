@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import re
 from typing import Any
 
+from msgspec.structs import replace
+
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import NexusError
+from nexus.errors import BadReference, NexusError, NoSuchSession
+from nexus.providers.costs import cost_of_reply
 from nexus.proxy.cache_misses import read_cache
 from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, record
 from nexus.proxy.reports import CallReport, store_report
@@ -46,10 +50,10 @@ class CallRecorder:
         self.recordings = set[asyncio.Future[None]]()
         """Calls whose answers have arrived, and that are being recorded."""
 
-    async def save(self, report: CallReport) -> None:
+    async def save(self, report: CallReport, request: ModelRequest) -> None:
         """Store the report of a call that is not recorded. A ledger that cannot be written is no fault of the call."""
         try:
-            await self.nx.run(store_report, self.nx.engine.ledger.store, report)
+            await self.nx.run(_store, self.nx.engine, report, request)
         except NexusError as error:
             LOG.warning("report not stored: %s", error.code, extra={"fields": {"call": report.id}})
 
@@ -131,15 +135,21 @@ class AnswerRecord:
         """Read the request, while the answer arrives."""
         if self._ctx is not None or self._assembling is not None or self._is_given_up:
             return
+        if self._report.no_text:
+            return
         if len(self._recorder.recordings) >= MAX_RECORDINGS:
             self._give_up("too many calls at once")
             return
         nx = self._recorder.nx
+        self._assembling = asyncio.ensure_future(nx.run(self._assemble, nx.engine))
+        self._assembling.add_done_callback(_retrieve)
+
+    def _assemble(self, nx: Engine) -> AssembledContext:
+        """Return the context of the request as it was sent."""
         budget = self._report.budget or None
         if self._report.outcome == "unread":
-            budget = None  # it was sent as it is
-        self._assembling = asyncio.ensure_future(nx.run(assemble, nx.engine, self._request, self._place, budget))
-        self._assembling.add_done_callback(_retrieve)
+            budget = None
+        return assemble(nx, self._request, self._place, budget)
 
     async def finish(self) -> None:
         """Record the call. One that takes longer goes on being recorded after the answer has ended."""
@@ -153,6 +163,10 @@ class AnswerRecord:
 
     async def _record(self) -> None:
         nx = self._recorder.nx
+        if self._report.no_text:
+            await nx.run(self._read_usage, nx.engine)
+            await self._recorder.save(self._report, self._request)
+            return
         try:
             ctx = self._ctx
             if self._assembling is not None:
@@ -161,7 +175,7 @@ class AnswerRecord:
                 await nx.run(self._record_now, nx.engine, ctx)
         except NexusError as error:
             self._report.reasons.append(f"not recorded: {error.code}: {str(error)[:300]}")
-            await self._recorder.save(self._report)
+            await self._recorder.save(self._report, self._request)
         except Exception as error:
             self._report.reasons.append(f"not recorded: {type(error).__name__}")
             LOG.warning(
@@ -170,22 +184,49 @@ class AnswerRecord:
                 extra={"fields": {"call": self._report.id}},
                 exc_info=True,
             )
-            await self._recorder.save(self._report)
+            await self._recorder.save(self._report, self._request)
+
+    def _read_usage(self, nx: Engine) -> None:
+        """Say in the report what the answer says of tokens and cost; that stays when its text is gone."""
+        try:
+            result = read_answer(self._request.format, b"".join(self._pieces), is_stream=self._is_stream)
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text may be the answer's
+            self._report.reasons.append(f"usage not read: {getattr(error, 'code', type(error).__name__)}")
+            return
+        self._report.usage = result.usage
+        self._report.cost_usd = cost_of_reply(result.usage, nx.resolve(self._request.model or nx.model))
 
     def _record_now(self, nx: Engine, ctx: AssembledContext) -> None:
         result = read_answer(self._request.format, b"".join(self._pieces), is_stream=self._is_stream)
         note_sizes(self._request, ctx, self._report)
-        record(nx, ctx, result, self._report)
+        store = nx.ledger.store
+        if ctx.mirrored is not None and ctx.mirrored.action in ("new", "fork"):
+            # Before its session, so that after a kill no session of a proxy is without a report that names it.
+            store_report(store, replace(self._report, session=ctx.session_label))
+        try:
+            record(nx, ctx, result, self._report)
+        except (BadReference, NoSuchSession):  # its session was erased since
+            if self._report.outcome == "fitted":
+                raise
+            ctx = self._assemble(nx)
+            record(nx, ctx, result, self._report)
         try:
             self._report.cache = read_cache(nx, ctx, self._report)
         except NexusError as error:  # the call is recorded all the same
             LOG.warning("cache not compared: %s", error.code, extra={"fields": {"call": self._report.id}})
-        store_report(nx.ledger.store, self._report)
+        store_report(store, self._report)
 
     def _give_up(self, why: str) -> None:
         self._is_given_up = True
         self._pieces.clear()
-        self._report.reasons.append(f"not recorded: {why}")
+        what = "usage not read" if self._report.no_text else "not recorded"
+        self._report.reasons.append(f"{what}: {why}")
+
+
+def _store(nx: Engine, report: CallReport, request: ModelRequest) -> None:
+    if report.no_text:
+        report.request_sha256 = hashlib.sha256(request.data).hexdigest()
+    store_report(nx.ledger.store, report)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from nexus.ledger.documents import PROXY_CALL, pages_of
 from nexus.ledger.store import LedgerStore
 from nexus.types.decoding import decodable
 from nexus.types.request import TokenUsage
-
-KIND = "proxy_call"
-"""Kind of the documents."""
 
 MAX_REPORTS = 500
 """Calls that are kept in memory."""
@@ -98,6 +97,13 @@ class CallReport(Struct, kw_only=True):
     """What recording did to the session: `append`, `fork`, `new` or `repeat`."""
     omitted: int = 0
     """Messages of the list that were not sent."""
+    no_text: bool = False
+    """True if no text of it is stored, so that there is no session: then there are two hashes."""
+    request_sha256: str = ""
+    """Of the body as received."""
+    answer_sha256: str = ""
+    """Of the body as the upstream sent it, up to its end or break."""
+    answer_bytes: int = 0
 
     @property
     def is_unmarked(self) -> bool:
@@ -107,7 +113,12 @@ class CallReport(Struct, kw_only=True):
 
 def new_id() -> str:
     """Return an id for a call; ids rise with time, and cannot be guessed: who has one may see the call."""
-    return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(8)}"
+    return f"{first_id(time.time_ns() // 1_000_000)}{secrets.token_hex(8)}"
+
+
+def first_id(at_ms: int) -> str:
+    """Return the beginning of the ids of calls of a time; ids of earlier calls are less than it."""
+    return f"{max(at_ms, 0):011x}"
 
 
 class Reports:
@@ -126,6 +137,11 @@ class Reports:
         """Return the kept reports, newest first."""
         return [*reversed(self._newest.values())]
 
+    def forget(self, call_ids: Iterable[str]) -> None:
+        """Drop the reports of calls that were erased."""
+        for call_id in call_ids:
+            self._newest.pop(call_id, None)
+
     def get(self, call_id: str) -> CallReport | None:
         """Return a kept report; None if there is none."""
         return self._newest.get(call_id)
@@ -133,12 +149,12 @@ class Reports:
 
 def store_report(store: LedgerStore, report: CallReport) -> None:
     """Store a report in the ledger. Raises LedgerError."""
-    store.put_document(KIND, report.id, msgspec.to_builtins(report))
+    store.put_document(PROXY_CALL, report.id, msgspec.to_builtins(report))
 
 
 def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
     """Return a call's report of the ledger; None if there is none. Raises LedgerError."""
-    document = store.document(KIND, call_id)
+    document = store.document(PROXY_CALL, call_id)
     if document is None:
         return None
     return msgspec.convert(document.body, decodable(CallReport), strict=False)
@@ -147,4 +163,5 @@ def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
 def stored_reports(store: LedgerStore) -> list[CallReport]:
     """Return all reports of the ledger, oldest first. Raises LedgerError."""
     form = decodable(CallReport)
-    return [msgspec.convert(document.body, form, strict=False) for document in store.documents(KIND)]
+    pages = pages_of(store, PROXY_CALL)
+    return [msgspec.convert(document.body, form, strict=False) for page in pages for document in page]

@@ -228,6 +228,8 @@ class _ThreadList:
 def _reported(report: CallReport, model: Model) -> tuple[str, float]:
     """Return why a call has no figure, or the cost of its input as reported."""
     usage = report.usage
+    if report.no_text:
+        return "recorded without text", 0.0
     if usage is None or not usage.input_tokens:
         return ("not recorded" if usage is None else "no usage reported"), 0.0
     if not report.seq or not report.tokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,6 +32,10 @@ DEFAULT_UPSTREAMS: dict[ReceivedFormat, str] = {
 }
 """Where requests of each format go without an upstream in the settings."""
 
+CHATGPT_PATH = "/backend-api/codex"
+CHATGPT_UPSTREAM = "https://chatgpt.com"
+"""Path of Codex's requests for users who are logged in with ChatGPT, and where they go without an upstream."""
+
 CONVERSATION_HEADERS = (
     "x-claude-code-session-id",
     "thread-id",
@@ -39,6 +44,10 @@ CONVERSATION_HEADERS = (
     "x-nexus-conversation",
 )
 """Headers with which clients name the conversation: Claude Code, Codex, opencode, older Codex, and your own program."""
+
+
+_TIME = re.compile(r"(\d{1,5})([hdw])", re.ASCII)
+_UNITS_MS = {"h": 3_600_000, "d": 24 * 3_600_000, "w": 7 * 24 * 3_600_000}
 
 
 class Upstream(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +90,10 @@ class ProxySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Add cache breakpoints in `heal` and `fit` where a client sets none."""
     fail_open: bool = False
     """Send a request in `fit` that could not be fitted, although it is over the budget."""
+    no_text: bool = False
+    """Record sizes and hashes only: no text of a request or answer reaches the disk."""
+    retain: str = ""
+    """How long a conversation stays after its newest call, such as `30d`, `12h` or `8w`; empty for ever."""
 
     def __post_init__(self) -> None:
         if self.mode == "fit" and self.budget is None and not self.budgets:
@@ -90,6 +103,23 @@ class ProxySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise BadSetting(f"budget of {tokens:,} tokens too small (use {MIN_BUDGET:,} or more)")
         for upstream in self.upstreams:
             check_url(upstream.url)
+        if self.no_text and self.mode == "fit":
+            raise BadSetting(
+                "mode fit needs the ledger: its cuts are stored, so that the next request begins like the last one (leave "
+                "out --no-text, or --budget and --mode fit)"
+            )
+        if self.retain and not self.retain_ms:
+            raise BadSetting(
+                f"retain is {self.retain[:40]!r}, no time (use hours, days or weeks, such as 12h, 30d or 8w)"
+            )
+
+    @property
+    def retain_ms(self) -> int:
+        """Milliseconds that a conversation stays after its newest call; 0 for ever."""
+        match = _TIME.fullmatch(self.retain)
+        if match is None:
+            return 0
+        return int(match[1]) * _UNITS_MS[match[2]]
 
     def budget_for(self, client: str, model: str) -> int | None:
         """Return the budget of a request in tokens; None if it has none."""
@@ -106,11 +136,13 @@ class ProxySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return is_openai(url) or any(item.openai_cache_fields for item in self.upstreams if item.url == url)
         return format_ == "anthropic"
 
-    def upstream_for(self, format_: ReceivedFormat | None, client: str, model: str) -> str:
+    def upstream_for(self, format_: ReceivedFormat | None, client: str, model: str, path: str = "") -> str:
         """Return the address that a request goes to; empty if nothing says where."""
         for upstream in self.upstreams:
             if upstream.takes(format_, client, model):
                 return upstream.url
+        if path.startswith(f"{CHATGPT_PATH}/"):
+            return CHATGPT_UPSTREAM
         if format_ is not None:
             return DEFAULT_UPSTREAMS[format_]
         return ""

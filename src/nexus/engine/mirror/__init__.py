@@ -23,7 +23,7 @@ from nexus.engine.mirror.keys import DEFAULT_SCOPE, KeyChain, ListScope, Message
 from nexus.engine.mirror.lists import ListCache, ReadList, messages_of_items, named_positions, text_positions
 from nexus.engine.mirror.moved import MovedLists
 from nexus.engine.mirror.unchanged import ListForm
-from nexus.errors import BadEvent, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
+from nexus.errors import BadEvent, BadReference, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.overlay import PathOverlay
 from nexus.ledger.sessions import SessionMetadata
@@ -264,6 +264,7 @@ class Mirror:
                 row = self._ledger.store.thread(holders[0][0])
                 return Committed(row.id, row.head_seq, 0, row.turn)
             place = placed.place
+            self._check_not_erased(placed)
             assembly = commit.assembly
             if assembly is not None:
                 assembly = replace(assembly, manifest={**assembly.manifest, **self._positions(placed, assembly)})
@@ -304,8 +305,17 @@ class Mirror:
             positions["head_hash"] = entry.hash.hex()
         return positions
 
+    def _check_not_erased(self, placed: PlacedList) -> None:
+        thread = placed.place.thread
+        if thread and self._ledger.store.thread(thread).erased:
+            raise BadReference(
+                f"the history of session {placed.session!r} was erased meanwhile (assemble again; nothing was stored)",
+                code="history_erased",
+            )
+
     def _placed_again(self, placed: PlacedList, *, shows_times: bool) -> PlacedList:
         """Return the list's place after other calls changed its session."""
+        self._check_not_erased(placed)
         client = placed.client
         new = self._placed(client, self._finder.find(client.scope.root, client.keys), placed.at_ms)
         if self._has_same_history(placed, new, shows_times=shows_times):

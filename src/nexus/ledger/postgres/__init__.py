@@ -269,8 +269,11 @@ class PostgresLedger(SqlLedger):
         *,
         events: Sequence[str] = (),
         documents: Sequence[tuple[str, str]] = (),
+        unused_since_ms: int | None = None,
+        scrub: bool = True,
     ) -> EraseResult:
         """Delete rows. The server removes their text from its files with the next VACUUM."""
-        erased, _ = self._write(lambda writing: sql_dump.erase(writing, threads, labels, events, documents), alone=True)
+        chosen = (threads, labels, events, documents, unused_since_ms)
+        erased, _ = self._write(lambda writing: sql_dump.erase(writing, *chosen, scrub=scrub), alone=True)
         self._cache.clear()
         return erased

@@ -35,10 +35,15 @@ def document(reader: Reader, kind: str, name: str) -> Document | None:
     return next(iter(_values(reader, rows)), None)
 
 
-def documents(reader: Reader, kind: str = "") -> list[Document]:
-    """Return the documents of a kind by name; of all kinds without one."""
-    values = (reader.tenant, encode_text(kind))
-    return _values(reader, reader.db.rows(f"{_SELECT} AND (kind=?2 OR ?2='') ORDER BY kind, name", values))
+def documents(reader: Reader, kind: str = "", *, after: str = "", limit: int | None = None) -> list[Document]:
+    """Return the documents of a kind by name; of all kinds without one. See `LedgerStore.documents`."""
+    if limit is None:
+        values = (reader.tenant, encode_text(kind))
+        return _values(reader, reader.db.rows(f"{_SELECT} AND (kind=?2 OR ?2='') ORDER BY kind, name", values))
+    # Without the choice between one kind and all, so that the rows are read in the order of the key.
+    page = f"{_SELECT} AND kind=?2 AND name>?3 ORDER BY name LIMIT ?4"
+    values = (reader.tenant, encode_text(kind), encode_text(after), limit)
+    return _values(reader, reader.db.rows(page, values))
 
 
 def write(writing: Writing, kind: str, name: str, body: dict[str, Any], expected_number: int | None) -> Document:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReference, LedgerDamaged, LedgerError
 from nexus.ledger import chain
 from nexus.ledger.codec import call_rows, decode_parts, inputs_of
+from nexus.ledger.documents import PROXY_CALL
 from nexus.ledger.records import (
     AliasRecord,
     AssemblyRecord,
@@ -305,8 +306,14 @@ def erase(
     labels: Sequence[str],
     events: Sequence[str] = (),
     erased_documents: Sequence[tuple[str, str]] = (),
+    unused_since_ms: int | None = None,
+    *,
+    scrub: bool = True,
 ) -> tuple[EraseResult, list[str]]:
-    """Delete rows. Returns their numbers and pieces of their text to search the storage for."""
+    """Delete rows. Returns their numbers and pieces of their text to search the storage for.
+
+    Without `scrub` the blobs that nothing uses any more stay: to find them all manifests are read.
+    """
     db, tenant = writing.db, writing.tenant
     db.forget_writes()
     everything = threads is None
@@ -314,6 +321,8 @@ def erase(
     stored = [encode_text(label) for label in labels]
     if not everything:
         _check_free(writing, chosen, stored)
+        if unused_since_ms is not None:
+            _check_unused(writing, chosen, unused_since_ms)
         # Labels that pointed to one of the threads and point to none now go with them.
         sql = (
             "SELECT DISTINCT m.label FROM session_move m JOIN session s ON s.tenant=m.tenant AND s.label=m.label"
@@ -324,7 +333,8 @@ def erase(
     names = sorted({name for label in stored for name in queue.names_of(writing.reader, label)})
     keys = [encode_text(key) for key in events]
     names_of_documents = [(encode_text(kind), encode_text(name)) for kind, name in erased_documents]
-    texts = _texts_of_rows(db, tenant, keys, names_of_documents)
+    with_text = [names for names in names_of_documents if names[0] != PROXY_CALL]  # what others' reports have too
+    texts = _texts_of_rows(db, tenant, keys, with_text)
     needles = _needles([*texts, *_texts_of_sessions(db, tenant, chosen, stored, None if everything else names)])
     count = "SELECT count(*) FROM {0} WHERE tenant=? AND thread=?"
     entries_deleted, messages_deleted = (
@@ -349,7 +359,8 @@ def erase(
         _delete_label(writing, label)
     if everything:
         _delete_everything(writing)
-    _delete_unused_blobs(db, tenant)
+    if scrub:
+        _delete_unused_blobs(db, tenant)
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     return EraseResult(tuple(chosen), entries_deleted, messages_deleted, before - after), needles
 
@@ -369,6 +380,14 @@ def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None
         raise LedgerError(
             f"{names} still needs these threads (nothing was deleted; erase it first or with them)", code="forks_depend"
         )
+
+
+def _check_unused(writing: Writing, threads: list[int], since_ms: int) -> None:
+    """Raise LedgerError if one of the threads has an entry from after a time."""
+    for thread in threads:
+        if writing.reader.thread(thread).last_ms > since_ms:
+            names = ", ".join(_labels(writing, thread)) or f"thread {thread}"
+            raise LedgerError(f"{names} is in use again (nothing was deleted)", code="session_in_use")
 
 
 def _labels(writing: Writing, thread: int) -> list[str]:

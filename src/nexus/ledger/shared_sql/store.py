@@ -250,6 +250,8 @@ class SqlLedger(ABC):
         *,
         events: Sequence[str] = (),
         documents: Sequence[tuple[str, str]] = (),
+        unused_since_ms: int | None = None,
+        scrub: bool = True,
     ) -> EraseResult:
         """Delete rows for good."""
 

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -24,11 +24,14 @@ from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite.connection import MEMORY, Database, spoils, typed
-from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, rewrite
+from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, merge_search, rewrite
 from nexus.ledger.sqlite.pool import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+MERGED_PAGES = 200
+"""Pages of the search index that an erasure merges in one step; others may write between steps."""
 
 _open: weakref.WeakSet[SqliteLedger]
 
@@ -173,16 +176,24 @@ class SqliteLedger(SqlLedger):
         *,
         events: Sequence[str] = (),
         documents: Sequence[tuple[str, str]] = (),
+        unused_since_ms: int | None = None,
+        scrub: bool = True,
     ) -> EraseResult:
-        """Delete rows, empty the log and search the file for the deleted text."""
+        """Delete rows, remove their words from the index, empty the log and search the file for the deleted text."""
+        is_erasing = threads is None or bool(threads or labels or events or documents)
 
         def write(writing: Writing) -> tuple[EraseResult, list[str]]:
-            result = sql_dump.erase(writing, threads, labels, events, documents)
-            writing.db.run("INSERT INTO search(search) VALUES ('optimize')")  # or the index keeps deleted words
+            result = sql_dump.erase(writing, threads, labels, events, documents, unused_since_ms, scrub=scrub)
+            if scrub and is_erasing:
+                writing.db.run("INSERT INTO search(search) VALUES ('optimize')")  # or the index keeps deleted words
             return result
 
         erased, needles = self._write(write, alone=True)
         self._cache.clear()
+        if not scrub:
+            return erased
+        if not is_erasing:
+            self._merge_search()
         remaining: list[str] = []
         if not self._pool.in_memory:
             delete_leftovers(Path(self.file).parent)  # copies of the text, which a killed backup left
@@ -198,6 +209,13 @@ class SqliteLedger(SqlLedger):
                 code="erase_incomplete",
             )
         return EraseResult(erased.threads, erased.entries, erased.messages, erased.blobs, len(needles), len(remaining))
+
+    def _merge_search(self) -> None:
+        """Merge the whole search index, in steps between which others may write."""
+        pages = -MERGED_PAGES
+        with typed(self.file):
+            while self._pool.write(partial(merge_search, pages=pages), alone=True, durable=False):
+                pages = MERGED_PAGES
 
     def dump(self) -> Iterator[Record]:
         """Yield all rows of the tenant as records, unchecked, as they were when it began."""

@@ -97,6 +97,10 @@ def make_part(folder: Path) -> tuple[Path, Callable[[], None]]:
         os.close(handle)
 
 
+_LEAST_MERGE = 2
+"""Changes of a step that merged pages of the search index; one that found nothing to merge has fewer."""
+
+
 def leftovers(folder: Path) -> list[Path]:
     """Return the unfinished copies in a folder that no living process uses."""
     unused: list[Path] = []
@@ -152,6 +156,16 @@ def rewrite(db: Database, path: str) -> None:
     _empty_log(db, path)
 
 
+def merge_search(db: Database, pages: int) -> bool:
+    """Merge some pages of the search index, which keeps deleted words until then; return True if some remain.
+
+    The first of such steps has a negative number, so that the whole index is merged (sqlite.org/fts5.html: `merge`).
+    """
+    before = int(db.value("SELECT total_changes()"))
+    db.run("INSERT INTO search(search, rank) VALUES ('merge', ?)", (pages,))
+    return int(db.value("SELECT total_changes()")) - before >= _LEAST_MERGE
+
+
 def _empty_log(db: Database, path: str) -> None:
     """Move the log into the file and empty it. Raises LedgerError while an older state is read."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
@@ -171,10 +185,12 @@ def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
     Raises LedgerError while another reader needs the log.
     """
     _empty_log(db, path)
+    if not needles:
+        return []
     sql = (
         "SELECT EXISTS (SELECT 1 FROM message WHERE instr(content, ?1)) OR EXISTS (SELECT 1 FROM entry WHERE"
         " instr(body, ?1)) OR EXISTS (SELECT 1 FROM session_move WHERE instr(facts, ?1))"
-        " OR EXISTS (SELECT 1 FROM event WHERE instr(body, ?1))"
+        " OR EXISTS (SELECT 1 FROM event WHERE instr(body, ?1)) OR EXISTS (SELECT 1 FROM document WHERE instr(body, ?1))"
     )
     wanted = {needle: needle.encode() for needle in needles}
     longest = max(map(len, wanted.values()), default=0)

@@ -46,6 +46,23 @@ def check_stored_documents(case: Case) -> None:
     equal(len(store.documents()), 4, "how many documents of all kinds there are")
 
 
+def check_pages_of_documents(case: Case) -> None:
+    """The documents of one kind are listed in pages, each behind a name."""
+    store = case.store
+    names = [f"{number:03x}" for number in range(0, 100, 7)]
+    for kind in ("a", "agent", "b"):
+        for name in reversed(names):
+            store.put_document(kind, name, {})
+    listed: list[str] = []
+    while page := store.documents("agent", after=listed[-1] if listed else "", limit=4):
+        equal({document.kind for document in page}, {"agent"}, "the kind of a page")
+        holds(len(page) <= 4, "a page has at most as many as the limit")
+        listed += [document.name for document in page]
+    equal(listed, names, "the names of all pages")
+    equal([document.name for document in store.documents("agent", after="00f", limit=2)], names[3:5], "a page between")
+    equal(store.documents("agent", limit=0), [], "a page of nothing")
+
+
 def check_versions_of_documents(case: Case) -> None:
     """Each change of a document has the next number and its time, and replaces the one before."""
     store = case.store

@@ -331,6 +331,24 @@ def check_forks_depend(case: Case) -> None:
     equal(store.sessions(every=True), [], "the sessions")
 
 
+def check_threads_in_use(case: Case) -> None:
+    """Threads with an entry from after a time are not deleted if that time is named, nor anything with them."""
+    store = case.store
+    append(store, "old", "one")
+    append(store, "used", "two")
+    between_ms = case.clock.now_ms
+    case.clock.now_ms += 1_000
+    append(store, "used", "three")
+    store.put_document("agent", "ann", {})
+    before = list(store.dump())
+    with raises(LedgerError, "deleting a thread in use", code="session_in_use"):
+        store.erase([1, 2], ["old", "used"], documents=[("agent", "ann")], unused_since_ms=between_ms)
+    equal(list(store.dump()), before, "what is stored")
+    equal(store.erase([1], ["old"], unused_since_ms=between_ms, scrub=False).threads, (1,), "the threads deleted")
+    equal(store.erase([2], ["used"], unused_since_ms=case.clock.now_ms).threads, (2,), "the threads deleted later")
+    equal(store.erase([]).threads, (), "the threads deleted with nothing")
+
+
 def check_fork_and_source_together(case: Case) -> None:
     """A session and its forks are deleted together."""
     store = case.store

@@ -1,0 +1,345 @@
+"""Entries in the settings of clients that always go through a proxy: planned, written, and taken back.
+
+What was written is remembered in a file in the user's Nexus folder, one for each client. Only that is taken back, and only
+where the user has not changed it since. All else in a client's file keeps its bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nexus.errors import BadConfig, NotFound
+from nexus.providers.received import mapping
+from nexus.proxy.json_text import with_member, without_member
+from nexus.proxy.settings import CHATGPT_PATH, check_url
+from nexus.proxy.wrapping import wrap
+from nexus.types.decoding import decodable
+from nexus.types.validation import parse_toml
+
+Environment: TypeAlias = Mapping[str, str]
+
+INSTALLED = "proxy-installed-{}.json"
+"""Name of the file that remembers what was written for a client."""
+
+MAX_FILE_BYTES = 4_000_000
+ADDRESS = "ANTHROPIC_BASE_URL"
+TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
+
+
+class Installation(Struct, frozen=True):
+    """What was written, or would be, for one client."""
+
+    client: str
+    file: str
+    url: str
+    entries: dict[str, str]
+    """Names and values in Claude Code's `env`; for Codex the pieces of text by the key that each sets."""
+    created: tuple[str, ...] = ()
+    """`env` or `file`, if they were not there before."""
+
+
+class Change(Struct, frozen=True):
+    """A change of a client's file that is not made yet."""
+
+    installation: Installation
+    before: bytes | None
+    """The file as it was read; None if there is none."""
+    after: bytes | None
+    """The file to write; None deletes it."""
+    remaining: tuple[str, ...] = ()
+    """Entries that stay, because they were changed since."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if the file stays as it is."""
+        return self.before == self.after
+
+
+def settings_file(client: str, environment: Environment, home: Path) -> Path:
+    """Return the settings file of a client."""
+    if client == "claude":
+        return Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude").expanduser() / "settings.json"
+    return Path(environment.get("CODEX_HOME") or home / ".codex").expanduser() / "config.toml"
+
+
+def installations(folder: Path) -> list[Installation]:
+    """Return what is installed, by the files in the user's Nexus folder."""
+    found = (installation_of(client, folder) for client in CLIENTS)
+    return [installation for installation in found if installation is not None]
+
+
+def installation_of(client: str, folder: Path) -> Installation | None:
+    """Return what was written for a client; None if nothing was."""
+    try:
+        data = (folder / INSTALLED.format(client)).read_bytes()
+        return msgspec.json.decode(data, type=decodable(Installation))
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def current_entries(installation: Installation) -> list[str]:
+    """Return the entries that are as they were written. Raises BadConfig."""
+    file = Path(installation.file)
+    text = _decoded(file, _read(file))
+    changed = CLIENTS[installation.client].taken_back(text, installation)[1]
+    return [name for name in installation.entries if name not in changed]
+
+
+def plan(client: str, url: str, folder: Path, environment: Environment, home: Path) -> Change:
+    """Return the change that sends a client to the proxy at `url`; an empty one if it goes there already.
+
+    Raises BadConfig if the file cannot be read, sends the client elsewhere or is installed otherwise, BadSetting for the url.
+    """
+    url = url.rstrip("/")
+    check_url(url)
+    file = settings_file(client, environment, home)
+    old = installation_of(client, folder)
+    if old is not None and old.file != str(file):
+        raise BadConfig(old.file, "", f"has the entries of an earlier installation (nexus proxy uninstall {client})")
+    before = _read(file)
+    text = _decoded(file, before)
+    new = Installation(client, str(file), url, {}, old.created if old is not None else ())
+    if old is not None:
+        if old.url == url and not CLIENTS[client].taken_back(text, old)[1]:
+            return Change(old, before, before)
+        text = CLIENTS[client].taken_back(text, old)[0]
+    if before is None:
+        new = replace(new, created=("file",))
+    text, new = CLIENTS[client].added(text, new, environment)
+    return Change(new, before, text.encode() if text or before is not None else None)
+
+
+def plan_removal(client: str, folder: Path) -> Change:
+    """Return the change that takes an installation back. Raises NotFound if there is none, BadConfig."""
+    old = installation_of(client, folder)
+    if old is None:
+        raise NotFound(f"nothing is installed for {client} (nexus proxy install {client})", code="not_installed")
+    file = Path(old.file)
+    before = _read(file)
+    if before is None:
+        return Change(old, None, None, tuple(old.entries))
+    text, remaining = CLIENTS[client].taken_back(_decoded(file, before), old)
+    after = text.encode()
+    if "file" in old.created and "".join(text.split()) in ("", "{}"):
+        after = None
+    return Change(old, before, after, tuple(remaining))
+
+
+def install(change: Change, folder: Path) -> None:
+    """Make a change of `plan`, and remember it first. Raises BadConfig; the client's file is then unchanged."""
+    client = change.installation.client
+    memory = folder / INSTALLED.format(client)
+    _write(memory, _read(memory), msgspec.json.format(msgspec.json.encode(change.installation), indent=2) + b"\n")
+    _write(Path(change.installation.file), change.before, change.after)
+
+
+def uninstall(change: Change, folder: Path) -> None:
+    """Make a change of `plan_removal`, and forget the installation. Raises BadConfig; the file is then unchanged."""
+    _write(Path(change.installation.file), change.before, change.after)
+    with suppress(FileNotFoundError):
+        (folder / INSTALLED.format(change.installation.client)).unlink()
+
+
+WITHOUT_PROXY = {
+    "claude": "while no proxy runs there, its connections are refused at once: it says so after some minutes of retries",
+    "codex": "while no proxy runs there, its connections are refused at once: it says `waiting for network` and retries",
+}
+"""What clients do then of themselves (Claude Code 2.1.332: 201 s; Codex 0.169: until Ctrl-C, or until a proxy runs)."""
+
+
+def notes(client: str, environment: Environment) -> tuple[str, ...]:
+    """Return what else there is to know of a client that always goes through a proxy."""
+    others = wrap((client,), "", environment).notes
+    if client == "codex" and not environment.get("OPENAI_API_KEY"):
+        others = ("it is for a login with ChatGPT (with a key: set OPENAI_API_KEY, uninstall, install again)",)
+    return (WITHOUT_PROXY[client], *others)
+
+
+# files ---------------------------------------------------------------------------------------------------------------
+
+
+def _read(file: Path) -> bytes | None:
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadConfig(str(file), "", f"not readable: {error.strerror or error}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise BadConfig(str(file), "", f"larger than {MAX_FILE_BYTES:,} bytes (nothing was written)")
+    return data
+
+
+def _decoded(file: Path, data: bytes | None) -> str:
+    try:
+        return (data or b"").decode()
+    except UnicodeDecodeError as error:
+        raise BadConfig(str(file), "", "is no UTF-8 (nothing was written)") from error
+
+
+def _write(file: Path, before: bytes | None, after: bytes | None) -> None:
+    """Replace a file whole, unless it was changed since it was read. A link stays, and what it leads to is replaced."""
+    if after == before:
+        return
+    target = file.resolve()
+    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if after is None:
+            target.unlink()
+            return
+        mode = target.stat().st_mode & 0o777 if before is not None else 0o600
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(after)
+            stream.flush()
+            os.fsync(handle)
+        new.chmod(mode)
+        if _read(target) != before:
+            raise BadConfig(str(file), "", "was changed meanwhile (nothing was written; do it again)")
+        new.replace(target)
+    except OSError as error:
+        raise BadConfig(str(file), "", f"not written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            new.unlink()
+
+
+# Claude Code ---------------------------------------------------------------------------------------------------------
+
+
+def _json_of(file: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise BadConfig(file, "", f"is no JSON: {str(error)[:100]} (nothing was written)") from error
+    settings = mapping(value)
+    if not isinstance(value, dict) or not isinstance(settings.get("env", {}), dict):
+        raise BadConfig(file, "env", "is no JSON object, or the file is none (nothing was written)")
+    return settings
+
+
+def _with_claude(text: str, new: Installation, environment: Environment) -> tuple[str, Installation]:
+    del environment
+    settings = _json_of(new.file, text)
+    values = mapping(settings.get("env"))
+    address = values.get(ADDRESS, new.url)
+    if address != new.url:
+        raise BadConfig(new.file, f"env.{ADDRESS}", _elsewhere(str(address)))
+    # Behind another address than Anthropic's Claude Code loads each tool's schema, unless it is told not to.
+    wanted = {ADDRESS: new.url, TOOL_SEARCH: "true"}
+    entries = {name: value for name, value in wanted.items() if name not in values}
+    created = new.created
+    changed = text
+    if not text and entries:
+        changed = json.dumps({"env": entries}, indent=2) + "\n"
+    elif "env" not in settings and entries:
+        changed = with_member(text, (), "env", entries)
+        created = (*created, "env")
+    else:
+        for name, value in entries.items():
+            changed = with_member(changed, ("env",), name, value)
+    expected = {**settings, "env": {**values, **entries}} if entries else settings
+    _check(new.file, json.loads(changed or "{}") == expected)
+    return changed, replace(new, entries=entries, created=created)
+
+
+def _without_claude(text: str, old: Installation) -> tuple[str, list[str]]:
+    settings = _json_of(old.file, text)
+    values = mapping(settings.get("env"))
+    remaining = [name for name, value in old.entries.items() if values.get(name) != value]
+    changed = text
+    for name in old.entries:
+        if name not in remaining:
+            changed = without_member(changed, ("env",), name)
+    if {"env", "file"}.intersection(old.created) and json.loads(changed or "{}").get("env") == {}:
+        changed = without_member(changed, (), "env")
+    return changed, remaining
+
+
+# Codex ---------------------------------------------------------------------------------------------------------------
+
+
+def _toml_of(file: str, text: str) -> dict[str, Any]:
+    try:
+        return parse_toml(text)
+    except ValueError as error:
+        raise BadConfig(file, "", f"is no TOML: {str(error)[:100]} (nothing was written)") from error
+
+
+def _with_codex(text: str, new: Installation, environment: Environment) -> tuple[str, Installation]:
+    settings = _toml_of(new.file, text)
+    if "model_provider" in settings:
+        raise BadConfig(new.file, "model_provider", _elsewhere(str(settings["model_provider"])))
+    if "nexus" in mapping(settings.get("model_providers")):
+        raise BadConfig(new.file, "model_providers.nexus", "exists already (remove it, then install)")
+    provider: dict[str, Any] = {"name": "OpenAI through Nexus", "wire_api": "responses"}
+    if environment.get("OPENAI_API_KEY"):
+        provider |= {"base_url": f"{new.url}/v1", "env_key": "OPENAI_API_KEY"}
+    else:
+        provider |= {"base_url": f"{new.url}{CHATGPT_PATH}", "requires_openai_auth": True}
+    end = "\r\n" if "\r\n" in text else "\n"
+    gap = "" if not text or text.endswith("\n") else end
+    lines = ["[model_providers.nexus]", *(f"{name} = {json.dumps(value)}" for name, value in provider.items())]
+    entries = {
+        "model_provider": f'model_provider = "nexus"  # by nexus proxy install{end}',  # before all tables
+        "model_providers.nexus": gap + end.join(("", *lines, "")),
+    }
+    changed = entries["model_provider"] + text + entries["model_providers.nexus"]
+    expected = deepcopy(settings)
+    expected["model_provider"] = "nexus"
+    expected.setdefault("model_providers", {})["nexus"] = provider
+    try:
+        _check(new.file, parse_toml(changed) == expected)
+    except ValueError:
+        _check(new.file, False)  # noqa: FBT003 - such as `model_providers = {…}` in one line
+    return changed, replace(new, entries=entries)
+
+
+def _without_codex(text: str, old: Installation) -> tuple[str, list[str]]:
+    changed = text
+    remaining: list[str] = []
+    for name, piece in old.entries.items():
+        if changed.count(piece) == 1:
+            changed = changed.replace(piece, "")
+        else:
+            remaining.append(name)
+    return changed, remaining
+
+
+def _elsewhere(address: str) -> str:
+    return (
+        f"leads to {address[:200]!r} (the proxy takes its place: name it as upstream in ~/.nexus/proxy.toml, remove it "
+        "here, then install)"
+    )
+
+
+def _check(file: str, is_as_expected: bool) -> None:
+    if not is_as_expected:
+        raise BadConfig(
+            file, "", "cannot be added to without rewriting it (nothing was written; add the entries by hand)"
+        )
+
+
+class _Client(Struct, frozen=True):
+    """How entries are added to a client's settings, and taken back."""
+
+    added: Callable[[str, Installation, Environment], tuple[str, Installation]]
+    taken_back: Callable[[str, Installation], tuple[str, list[str]]]
+
+
+CLIENTS: dict[str, _Client] = {
+    "claude": _Client(_with_claude, _without_claude),
+    "codex": _Client(_with_codex, _without_codex),
+}
+"""Clients with a settings file in which they can be sent to a proxy."""
