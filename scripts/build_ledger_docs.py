@@ -151,7 +151,7 @@ COLUMNS = {
     "duration_ms": "time taken to make it",
     "message_seq": "entry of the pinned message",
     "message_ord": "its position there",
-    "undone_seq": "entry that is undone",
+    "undone_seq": "entry that is undone; 0 for cuts",
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from nexus.testing.model_server import model_server, overflow, reply
@@ -39,6 +41,17 @@ def test_list_over_the_budget_is_cut_with_its_reason(format_: str) -> None:
     changed = [line for line in call["explanation"]["lines"] if line["state"] in ("omitted", "truncated")]
     assert len(changed) >= call["omitted"]
     assert all(line["reason"] for line in changed)
+
+
+def test_compressed_body_that_is_cut_goes_out_plain() -> None:
+    path, body = request_of("anthropic", long_texts(20))
+    data = gzip.compress(json.dumps(body).encode())
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    with model_server(reply("ok")) as provider, running_proxy(provider, mode="fit", budget=6_000) as running:
+        answer = httpx.post(running.url + path, content=data, headers=headers, trust_env=False)
+    assert answer.headers["x-nexus-outcome"] == "fitted"
+    assert "content-encoding" not in provider.requests[-1].headers
+    assert "Question 38" in json.dumps(json.loads(provider.requests[-1].data))
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -74,7 +74,7 @@ def reported_tokens(ctx: AssembledContext, result: AgentResult) -> int:
     compaction. An agent that called the model several times reports the sum of its calls. If another model answered, it
     counted by its own vocabulary; an unknown name, such as a deployment's, may be any model.
     """
-    if len(result.messages) != 1 or result.messages[0].role != "assistant":
+    if len(result.messages) != 1 or result.messages[0].role != "assistant" or result.calls > 1:
         return 0
     if result.context_edits or _any_message(ctx, "compaction", has_compaction):
         return 0

@@ -11,8 +11,9 @@ import math
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, zip_longest
+from typing import Any
 
 import click
 import msgspec
@@ -20,9 +21,10 @@ import msgspec
 from nexus.cli._output import beginning, count_noun, emit_with_list, format_ref, plain_output, quoted
 from nexus.context import AssembledContext
 from nexus.engine.analysis.explain import ExplainedLine, Explanation
-from nexus.render.console import printable
+from nexus.render.console import printable, printable_lines
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import message_tokens
+from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 ROWS_PER_BLOCK = 500
@@ -146,11 +148,17 @@ def _pad(text: str, width: int, to_right: object = None) -> str:
 # explanations --------------------------------------------------------------------------------------------------------
 
 
-def print_explanation(explanation: Explanation, *, every: bool, as_json: bool) -> None:
-    """Print an explanation; `every` lists each message of long ranges. JSON always has all."""
+def print_explanation(
+    explanation: Explanation, *, every: bool, as_json: bool, texts: Mapping[MessageRef, str] | None = None
+) -> None:
+    """Print an explanation; `every` lists each message of long ranges, and JSON always has all.
+
+    `texts` are whole texts of messages: they follow the table, in JSON each is its line's `full_text`.
+    """
+    texts = texts or {}
     if as_json:
         head = {name: value for name, value in msgspec.to_builtins(explanation).items() if name != "lines"}
-        emit_with_list(head, "lines", map(msgspec.to_builtins, explanation.lines))
+        emit_with_list(head, "lines", (_line_values(line, texts) for line in explanation.lines))
         return
     call = explanation.call[:1].upper() + explanation.call[1:]
     if "session" in explanation.call:
@@ -171,6 +179,17 @@ def print_explanation(explanation: Explanation, *, every: bool, as_json: bool) -
     print_table(names, rows, numbers=("tokens", "full"), wraps=("reason", "text"))
     for warning in explanation.warnings:
         click.echo(f"Warning: {printable(warning)}")
+    for line in explanation.lines:
+        if line.kind == "message" and line.place is not None and line.place in texts:
+            click.echo(f"\n{format_ref(line.place)} {line.name}, {line.state}:")
+            click.echo("\n".join(f"  {text}" for text in printable_lines(texts[line.place]).splitlines()))
+
+
+def _line_values(line: ExplainedLine, texts: Mapping[MessageRef, str]) -> dict[str, Any]:
+    values: dict[str, Any] = msgspec.to_builtins(line)
+    if line.kind == "message" and line.place is not None and line.place in texts:
+        values["full_text"] = texts[line.place]
+    return values
 
 
 def _explained_rows(lines: Iterable[ExplainedLine], *, every: bool) -> Iterator[tuple[str, ...]]:

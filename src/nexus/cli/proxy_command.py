@@ -17,15 +17,18 @@ from nexus.cli._claude_projects import find_projects, projects_folder
 from nexus.cli._options import BUDGET_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, progress_bar
 from nexus.cli._parameters import Choice
+from nexus.cli._proxy_calls import ledger_of, open_call, open_recorded_call
 from nexus.cli._proxy_status import print_state, simulated_costs
 from nexus.cli._tables import print_explanation, print_table
 from nexus.cli._tracing import send_traces
 from nexus.cli._usage import reported_calls
 from nexus.engine import Engine, open_engine
+from nexus.engine.analysis.replay import cut_of_call
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import NotFound, UnreadableFile
+from nexus.errors import BadReference, NotFound, UnreadableFile
 from nexus.interop.detect import read
 from nexus.interop.importing import import_transcript
+from nexus.ledger.cut_undo import undo_cut
 from nexus.ledger.location import open_ledger
 from nexus.proxy.estimate import SessionEstimate, estimate_session
 from nexus.proxy.installation import CLIENTS, Change, installations, plan, plan_removal
@@ -33,7 +36,6 @@ from nexus.proxy.installation import install as write_installation
 from nexus.proxy.installation import notes as installation_notes
 from nexus.proxy.installation import uninstall as remove_installation
 from nexus.proxy.pages import explained, explanation_of, text_of_call
-from nexus.proxy.reports import stored_report
 from nexus.proxy.running import TOKEN_HEADER, RunningProxy, announced, running_proxies
 from nexus.proxy.savings import newest_costs
 from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
@@ -46,7 +48,6 @@ from nexus.workspace.files.reader import home_folder
 PORT = 8788
 ESTIMATED_BUDGET = 100_000
 """Tokens of the budget that `estimate` assumes."""
-LEDGER = "proxy.db"
 SETTINGS = "proxy.toml"
 
 
@@ -104,6 +105,9 @@ def proxy_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="TIME",
             help="Erase conversations whose newest call is older: 30d, 12h, 8w. Looks at the start, then every hour.",
         ),
+        click.option(
+            "--omitted-tool", is_flag=True, help="Add a tool with which the model reads what was left out of its list."
+        ),
     ]
     for option in reversed(options):
         function = option(function)
@@ -120,6 +124,7 @@ def settings_of(
     fail_open: bool,
     no_text: bool,
     retain: str | None,
+    omitted_tool: bool,
     others: Sequence[dict[str, Any]] = (),
 ) -> ProxySettings:
     """Return the settings of a command line and its file; `others` are upstreams behind all. Raises BadConfig, BadSetting."""
@@ -138,12 +143,9 @@ def settings_of(
         changes["no_text"] = True
     if retain is not None:
         changes["retain"] = retain
+    if omitted_tool:
+        changes["omitted_tool"] = True
     return read_settings(file if config or file.exists() else None, changes, others)
-
-
-def ledger_of(options: CommandOptions) -> str:
-    """Return the place of a proxy's ledger: the one that was named, else the user's."""
-    return options.ledger or str(home_folder() / LEDGER)
 
 
 def open_proxy_engine(options: CommandOptions) -> AsyncEngine:
@@ -284,13 +286,8 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
 
     Example: nexus proxy call 1a2265197573b25e485
     """
-    with open_proxy_engine(options).engine as nx:
-        report = stored_report(nx.ledger.store, call_id)
-        if report is None:
-            raise NotFound(
-                f"call {call_id!r} not found in {ledger_of(options)} (nexus proxy status)", code="no_such_call"
-            )
-        values = explained(nx, report)
+    with open_call(options, call_id) as (nx, report):
+        values = explained(nx, report, options.ledger)
         for cost in newest_costs(nx, {report.id}):
             values["cost"] = msgspec.to_builtins(cost)
         if options.as_json:
@@ -299,6 +296,30 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
         click.echo(printable_lines(text_of_call({**values, "explanation": None})), nl=False)
         if report.thread:
             print_explanation(explanation_of(nx, report), every=every, as_json=False)
+
+
+@command.subcommand("undo")
+@click.argument("call_id", metavar="ID")
+def undo(options: CommandOptions, call_id: str) -> None:
+    """Undo the cut with which the call ID was sent: the conversation's next calls begin with all of their messages.
+
+    What does not fit is cut anew, to the same budget: raise it first (--budget). A running proxy notices it, and
+    forks of the conversation are included.
+
+    Example: nexus proxy undo 1a2265197573b25e485
+    """
+    with open_recorded_call(options, call_id) as (nx, recorded):
+        cut = cut_of_call(nx.calls.dependencies, recorded)
+        if cut is None:
+            raise BadReference(f"call {call_id} was sent without a cut: there is nothing to undo", code="no_such_cut")
+        sessions = undo_cut(nx.ledger.store, cut)
+    hidden = {"messages": cut.omitted_messages, "tokens": cut.omitted_tokens}
+    options.report(
+        {"call": call_id, "cut": cut.number, "hidden": hidden, "sessions": sessions},
+        f"Cut {cut.number} is undone in {count_noun(len(sessions), 'session')}: {', '.join(map(printable, sessions))}.",
+        f"The next call begins with all messages ({cut.omitted_messages:,} were omitted, about {cut.omitted_tokens:,} "
+        "tokens). What does not fit into the budget is cut anew.",
+    )
 
 
 @command.subcommand("doctor")

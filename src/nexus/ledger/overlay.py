@@ -88,7 +88,9 @@ class PathOverlay:
         del thread
         end = self.until if until is None else min(until, self.until)
         stored = self._store.checkpoints(self._thread, end, replaced=replaced) if self._thread is not None else []
-        return [*stored, *self._pins]
+        end = self.until + len(self._staged) if until is None else until
+        staged = [entry for entry in reversed(self._staged) if entry.kind not in STEPS and entry.seq <= end]
+        return [*staged, *stored, *self._pins]
 
     def instructions(self, thread: int) -> Sequence[StoredMessage]:
         """Return the system messages that the first entry begins with."""

@@ -5,7 +5,7 @@ A derived status cannot disagree with the entries that it comes from. Only `visi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -304,12 +304,24 @@ def place_of(entry: NewEntry) -> MessageRef:
 def wrong_undo(entry: NewEntry, marks: Sequence[Entry]) -> str:
     """Return the fault of an `undone` entry given the path's checkpoints, newest first, or an empty string."""
     of = entry.body.get("of")
+    if undoes_cut(entry.body):
+        return ""
     target = next((mark for mark in marks if mark.seq == of), None)
     if target is None or target.kind not in ("compaction", "undone"):
         return f"entry {of} is neither a compaction nor an undo"
     if any(seq == of for seq in revoked_checkpoints(marks)):
         return f"entry {of} is undone already"
     return ""
+
+
+def undoes_cut(body: Mapping[str, Any]) -> bool:
+    """Return True if the body of an `undone` entry names a cut, and not a compaction or an undo."""
+    return body.get("of") == 0 and isinstance(body.get("cut"), int) and isinstance(body.get("view"), str)
+
+
+def cut_undo_after(marks: Sequence[Entry], seq: int) -> Entry | None:
+    """Return the newest undo of a cut behind an entry, given checkpoints, newest first; None without one."""
+    return next((mark for mark in marks if mark.kind == "undone" and mark.seq > seq and undoes_cut(mark.body)), None)
 
 
 def revoked_checkpoints(marks: Sequence[Entry]) -> set[int]:

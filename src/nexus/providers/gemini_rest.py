@@ -49,6 +49,11 @@ def body(ctx: AssembledContext) -> dict[str, Any]:
     return out
 
 
+def contents(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return contents of the Python client's form as JSON that it sends."""
+    return _in_camel_case(items)
+
+
 def _in_camel_case(value: Any, key: str = "") -> Any:
     if key in _VERBATIM or key.endswith("json_schema"):
         return value

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.errors import BadEvent, BadReply, BadSetting, BadTool
+from nexus.errors import BadEvent, BadReply, BadSetting, BadTool, BudgetTooSmall
 from nexus.providers.costs import cost_of_reply
 from nexus.providers.received import items_of
 from nexus.providers.replies import read_reply
@@ -22,6 +22,7 @@ from nexus.proxy.cache_breakpoints import (
     with_allowed_breakpoints,
     with_breakpoints,
 )
+from nexus.proxy.omitted_tool import Lookups, with_tool
 from nexus.proxy.openai_cache import with_cache_fields
 from nexus.proxy.reports import CallReport
 from nexus.proxy.requests import Fields, ModelRequest, encoded
@@ -74,6 +75,8 @@ class PreparedCall(Struct, frozen=True):
     data: bytes
     """The body; the received one if nothing had to be changed."""
     ctx: AssembledContext
+    offers_tool: bool = False
+    """True if the body has the tool `nexus_omitted`."""
 
 
 def surely_fits(request: ModelRequest, budget: int) -> bool:
@@ -118,7 +121,14 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
 
 
 def prepare(
-    nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None, report: CallReport, *, marks: bool
+    nx: Engine,
+    request: ModelRequest,
+    place: CallPlace,
+    budget: int | None,
+    report: CallReport,
+    *,
+    marks: bool,
+    omitted_tool: bool = False,
 ) -> PreparedCall:
     """Return the body to send, healed and within the budget, and say in the report what is changed and why.
 
@@ -131,24 +141,48 @@ def prepare(
         budget: Its tokens; None leaves everything in.
         report: Gets outcome, reasons and tokens.
         marks: Add cache breakpoints if there are none.
+        omitted_tool: Add the tool `nexus_omitted` if messages are omitted.
     """
-    ctx = assemble(nx, request, place, budget)
+    request_to_send, ctx = _assembled(nx, request, place, budget, omitted_tool=omitted_tool)
     report.tokens = ctx.token_budget.used.total
     if ctx.mirrored is not None and ctx.mirrored.has_unchanged_list:
         return PreparedCall(marked_body(request, report) if marks else request.data, ctx)
-    body = request.with_list(ctx)
-    report.reasons += changes(ctx, len(request.items))
+    body = request_to_send.with_list(ctx)
+    report.reasons += [reason for reason in changes(ctx, len(request.items)) if reason not in report.reasons]
     if request.format == "anthropic":
         body = with_allowed_breakpoints(body, request.body, adds=marks)
         report.adds_breakpoints = marks and not has_breakpoints(request.text)
     elif marks and request.format in _OPENAI:
         fitted = body
         body = with_cache_fields(fitted, request.body, request.format, resolve(request.model))
-        if body is not fitted:
+        if body is not fitted and _OPENAI_FIELDS_ADDED not in report.reasons:
             report.reasons.append(_OPENAI_FIELDS_ADDED)
     report.omitted = omitted_count(ctx)
     report.outcome = "fitted" if report.omitted or _is_shortened(ctx) else "healed"
-    return PreparedCall(encoded(body), ctx)
+    return PreparedCall(encoded(body), ctx, request_to_send is not request)
+
+
+def _assembled(
+    nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None, *, omitted_tool: bool
+) -> tuple[ModelRequest, AssembledContext]:
+    """Return a request and its context; with `omitted_tool` the request with that tool, if messages are omitted.
+
+    The tool is a part of the prompt's beginning, which then stays: it is there from the first cut on. Raises as `assemble`.
+    """
+    request_with_tool = with_tool(request) if omitted_tool and budget is not None else None
+    if request_with_tool is None:
+        return request, assemble(nx, request, place, budget)
+    try:
+        ctx = assemble(nx, request_with_tool, place, budget)
+    except BudgetTooSmall:
+        return request, assemble(nx, request, place, budget)
+    if omitted_count(ctx) and ctx.cut is None:
+        return request_with_tool, ctx
+    # A list that fits without the tool is not cut for it.
+    without = assemble(nx, request, place, budget)
+    if omitted_count(without):
+        return request_with_tool, ctx
+    return request, without
 
 
 def marked_body(request: ModelRequest, report: CallReport) -> bytes:
@@ -176,8 +210,15 @@ def _with_cache_fields(request: ModelRequest) -> Fields | None:
     return None
 
 
-def record(nx: Engine, ctx: AssembledContext, result: AgentResult, report: CallReport) -> None:
-    """Store a call with its answer, and say where in the report. Raises what `Engine.record` raises."""
+def record(
+    nx: Engine, ctx: AssembledContext, result: AgentResult, report: CallReport, lookups: Lookups | None = None
+) -> None:
+    """Store a call with its answer, and say where in the report. Raises what `Engine.record` raises.
+
+    `lookups` are the calls of `nexus_omitted` before the answer.
+    """
+    if lookups is not None:
+        result = lookups.added_to(result)
     report.usage = result.usage
     report.cost_usd = cost_of_reply(result.usage, ctx.accounting.model_info)
     report.action = ctx.mirrored.action if ctx.mirrored is not None else ""

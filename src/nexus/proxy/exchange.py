@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,15 +21,18 @@ from msgspec import Struct
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.errors import BadEvent, BudgetTooSmall, NexusError
+from nexus.errors import BadEvent, BadReply, BudgetTooSmall, NexusError
 from nexus.providers.errors.bodies import overflow_message
 from nexus.providers.errors.classifier import OverflowVerdict, classify, learned_window
-from nexus.proxy.calls import CallPlace, PreparedCall, assemble, marked_body, prepare, surely_fits
-from nexus.proxy.recording import AnswerRecord, CallRecorder
+from nexus.proxy import omitted_tool
+from nexus.proxy.calls import CallPlace, PreparedCall, assemble, marked_body, prepare, read_answer, surely_fits
+from nexus.proxy.omitted_tool import Lookups
+from nexus.proxy.recording import MAX_ANSWER_BYTES, AnswerRecord, CallRecorder
 from nexus.proxy.reports import CallReport
-from nexus.proxy.requests import ModelRequest
+from nexus.proxy.requests import LIST_KEYS, ModelRequest, encoded
 from nexus.proxy.settings import ProxySettings
 from nexus.proxy.upstream import Headers, build_request, response_headers
+from nexus.types.request import AgentResult
 
 LOG = logging.getLogger("nexus.proxy")
 
@@ -41,6 +44,9 @@ MAX_TRIES = 3
 
 SHRINK = 0.85
 """Share of what a refused request had, or of the limit that the provider names, that the next one may have."""
+
+_TOOL_REFUSALS = (400, 404, 422)
+"""Statuses of answers that may say that the model takes no tools."""
 
 _REFUSALS = (400, 413, 422, 429, 500)
 """Statuses of answers that may say that a request was too long."""
@@ -80,6 +86,14 @@ class _Answer:
     response: httpx.Response
     body: bytes | None = None
 
+    async def pieces(self) -> AsyncGenerator[bytes]:
+        """Yield the body, as it arrives if it was not read yet."""
+        if self.body is not None:
+            yield self.body
+            return
+        async for piece in self.response.aiter_raw():
+            yield piece
+
 
 @dataclass
 class Exchange:
@@ -101,6 +115,13 @@ class Exchange:
     _ctx: AssembledContext | None = None
     _digest: Any = field(default_factory=hashlib.sha256)
     """Of the answer as it arrives."""
+    _limit: int | None = None
+    """Budget of the body that was fitted last."""
+    _fitted: bytes = b""
+    """That body, without results of the tool, if it offers `nexus_omitted`; else empty."""
+    _may_offer: bool = True
+    """False once the request went out without `nexus_omitted`, because it could not be answered or was refused."""
+    _lookups: Lookups = field(default_factory=Lookups)
 
     async def run(self, send: Send) -> None:
         """Send the request upstream and its answer to the client.
@@ -111,6 +132,8 @@ class Exchange:
         self.report.added_ms = self.elapsed_ms()
         answer = await self._answer(data)
         try:
+            if self._fitted and self.recorder is not None and self.request is not None:
+                answer = await self._after_lookups(self.recorder, self.request, answer)
             await self._relay(answer, send)
         finally:
             with suppress(httpx.HTTPError, OSError):
@@ -145,9 +168,15 @@ class Exchange:
 
     async def _prepare(self, recorder: CallRecorder, request: ModelRequest, budget: int | None) -> PreparedCall:
         nx = recorder.nx
-        marks = self._adds_cache_fields(request)
-        prepared = await nx.run(partial(prepare, nx.engine, request, self.place, budget, self.report, marks=marks))
+        options = {
+            "marks": self._adds_cache_fields(request),
+            "omitted_tool": self._may_offer and self.settings.omitted_tool,
+        }
+        prepared = await nx.run(partial(prepare, nx.engine, request, self.place, budget, self.report, **options))
         self._ctx = prepared.ctx
+        self._limit = budget
+        self._fitted = prepared.data if prepared.offers_tool else b""
+        self._lookups.drop_items()
         if self.report.no_text and self.report.outcome == "healed":
             self.report.reasons = ["repaired: what was, is not kept without text"]
         return prepared
@@ -213,10 +242,11 @@ class Exchange:
     async def _send(self, data: bytes) -> httpx.Response:
         incoming = self.incoming
         self.report.sent_bytes = len(data)
+        headers = incoming.headers
+        if data is not incoming.data:  # another body is not compressed
+            headers = [(name, value) for name, value in headers if name != b"content-encoding"]
         try:
-            request = build_request(
-                self.client, incoming.method, incoming.upstream, incoming.target, incoming.headers, data
-            )
+            request = build_request(self.client, incoming.method, incoming.upstream, incoming.target, headers, data)
             return await self.client.send(request, stream=True)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             why = str(error) or type(error).__name__
@@ -248,6 +278,100 @@ class Exchange:
             return None
         return prepared.data
 
+    # calls of nexus_omitted --------------------------------------------------------------------------------------
+
+    async def _after_lookups(self, recorder: CallRecorder, request: ModelRequest, answer: _Answer) -> _Answer:
+        """Return the answer for the client; the calls of `nexus_omitted` before it are answered here.
+
+        An answer is read whole before the client gets any of it: the call may come at its end, and reasoning that the
+        provider has signed may not be joined with that of another answer. Raises Refusal, BrokenAnswer.
+        """
+        while self._fitted:
+            response = answer.response
+            if response.status_code in _TOOL_REFUSALS or _is_compressed(response):
+                await response.aclose()
+                self.report.reasons.append(
+                    f"sent again without {omitted_tool.NAME}: the answer was {response.status_code}"
+                )
+                return await self._answer(await self._without_tool(recorder, request))
+            if not response.is_success:
+                return answer
+            answer.body = await self._read_whole(response)
+            try:
+                result = read_answer(request.format, answer.body, is_stream=_is_stream(request, response))
+            except BadReply as error:
+                if omitted_tool.NAME.encode() not in answer.body:
+                    return answer
+                raise Refusal(502, f"nexus proxy: answer of the upstream not readable: {error}") from error
+            if not omitted_tool.own_calls(result):
+                return answer
+            self._lookups.usages.append(result.usage)
+            answer = await self._answer(await self._next_body(recorder, request, result))
+        return answer
+
+    async def _read_whole(self, response: httpx.Response) -> bytes:
+        """Return the body of an answer. Raises BrokenAnswer, and Refusal for a very large one."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            async for piece in response.aiter_raw():
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_ANSWER_BYTES:
+                    raise Refusal(502, "nexus proxy: answer of the upstream has more than 32 MiB")
+        except httpx.HTTPError as error:
+            self.report.error = f"answer broke off: {type(error).__name__}"
+            raise BrokenAnswer from error
+        finally:
+            await response.aclose()
+        return b"".join(pieces)
+
+    async def _next_body(self, recorder: CallRecorder, request: ModelRequest, result: AgentResult) -> bytes:
+        """Return the body with the results of the calls in an answer; without the tool if they have no room. Raises Refusal."""
+        if self._lookups.rounds >= omitted_tool.MAX_ROUNDS:
+            raise Refusal(502, f"nexus proxy: the model called {omitted_tool.NAME}, which was not offered any more")
+        nx = recorder.nx
+        try:
+            return await nx.run(self._with_results, nx.engine, request, result)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on its way
+            self.report.reasons.append(f"sent again without {omitted_tool.NAME}: {_described(error)}")
+            return await self._without_tool(recorder, request)
+
+    async def _without_tool(self, recorder: CallRecorder, request: ModelRequest) -> bytes:
+        """Return the body without the tool and its results."""
+        self._may_offer = False
+        prepared = await self._prepare(recorder, request, self._limit)
+        return prepared.data
+
+    def _with_results(self, nx: Engine, request: ModelRequest, result: AgentResult) -> bytes:
+        """Return the body with the results of an answer's calls, within the budget: the list is cut further for them.
+
+        Raises BudgetTooSmall. It blocks.
+        """
+        limit = self._limit or 0
+        count = omitted_tool.token_count(nx.counter.count, nx.resolve(request.model or nx.model).token_factor)
+        lookups = self._lookups
+        assert self._ctx is not None
+        needed = lookups.tokens + count(omitted_tool.items_text(omitted_tool.round_items(request, result, {})))
+        if self._ctx.token_budget.used.total + needed + omitted_tool.LEAST_RESULT_TOKENS > limit:
+            budget = max(limit - needed - omitted_tool.MAX_RESULT_TOKENS, 1)
+            marks = self._adds_cache_fields(request)
+            prepared = prepare(nx, request, self.place, budget, self.report, marks=marks, omitted_tool=True)
+            self._ctx = prepared.ctx
+            self._fitted = prepared.data
+        room = limit - self._ctx.token_budget.used.total - needed
+        numbers = lookups.answer(request, result, self._ctx, room, count)
+        self.report.lookups = len(lookups.texts)
+        self.report.reasons.append(
+            f"{omitted_tool.NAME} answered with messages {', '.join(map(str, numbers)) or 'none'}"
+        )
+        body = json.loads(self._fitted)
+        key = LIST_KEYS[request.format]
+        body[key] = [*body[key], *lookups.items]
+        if lookups.rounds >= omitted_tool.MAX_ROUNDS:
+            body = omitted_tool.without_tool(request.format, body)
+        return encoded(body)
+
     # the answer --------------------------------------------------------------------------------------------------
 
     async def _relay(self, answer: _Answer, send: Send) -> None:
@@ -262,23 +386,23 @@ class Exchange:
                 "headers": [*headers, *self._own_headers()],
             }
         )
-        if answer.body is not None:
+        if answer.body is not None and not response.is_success:
             self.report.error = f"status {response.status_code}"
             await send({"type": "http.response.body", "body": answer.body})
             return
         self.record = self._record_of(response)
         if self.record is None:
-            await self._relay_pieces(response, send)
+            await self._relay_pieces(answer, send)
             await send({"type": "http.response.body", "body": b""})
             return
-        await self._relay_pieces(response, send, self.record)
+        await self._relay_pieces(answer, send, self.record)
         await self.record.finish()
         await send({"type": "http.response.body", "body": self.record.rest()})
 
-    async def _relay_pieces(self, response: httpx.Response, send: Send, record: AnswerRecord | None = None) -> None:
+    async def _relay_pieces(self, answer: _Answer, send: Send, record: AnswerRecord | None = None) -> None:
         """Send the pieces of an answer to the client, but for what waits until it is recorded. Raises BrokenAnswer."""
         try:
-            async for received in response.aiter_raw():
+            async for received in answer.pieces():
                 self._add_to_hash(received)
                 self.report.first_byte_ms = self.report.first_byte_ms or self.elapsed_ms()
                 piece = received
@@ -309,13 +433,15 @@ class Exchange:
         if not response.is_success:
             self.report.error = f"status {response.status_code}"
             return None
-        if response.headers.get("content-encoding", "identity") not in ("", "identity"):
+        if _is_compressed(response):
             what = "usage not read" if self.report.no_text else "not recorded"
             self.report.reasons.append(f"{what}: the answer is compressed")
             return None
-        is_list = request.path.endswith(":streamGenerateContent")
-        is_stream = is_list or "event-stream" in response.headers.get("content-type", "")
-        return AnswerRecord(self.recorder, request, self.place, self.report, self._ctx, is_stream=is_stream)
+        is_stream = _is_stream(request, response)
+        lookups = self._lookups
+        return AnswerRecord(
+            self.recorder, request, self.place, self.report, self._ctx, is_stream=is_stream, lookups=lookups
+        )
 
     def _own_headers(self) -> Headers:
         if self.request is None:
@@ -328,6 +454,15 @@ class Exchange:
     def elapsed_ms(self) -> float:
         """Return the time since the request was received."""
         return round(1_000 * (time.perf_counter() - self.started_s), 2)
+
+
+def _is_stream(request: ModelRequest, response: httpx.Response) -> bool:
+    is_list = request.path.endswith(":streamGenerateContent")
+    return is_list or "event-stream" in response.headers.get("content-type", "")
+
+
+def _is_compressed(response: httpx.Response) -> bool:
+    return response.headers.get("content-encoding", "identity") not in ("", "identity")
 
 
 async def _read_refusal(response: httpx.Response) -> bytes:

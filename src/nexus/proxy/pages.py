@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from nexus.engine import Engine
 from nexus.engine.analysis.explain import Explanation
 from nexus.engine.analysis.replay import explain_call, replay_call
 from nexus.errors import NotFound
+from nexus.ledger.recorded_calls import RecordedCall
 from nexus.proxy.reports import CallReport
 from nexus.proxy.savings import Savings
 from nexus.proxy.settings import ProxySettings
@@ -108,8 +110,8 @@ def conversations(reports: Iterable[CallReport]) -> list[Conversation]:
     return [*by_name.values()]
 
 
-def explanation_of(nx: Engine, report: CallReport) -> Explanation:
-    """Return what happened to each message of a recorded call. Raises NotFound, and as `Engine.explain`."""
+def recorded_call_of(nx: Engine, report: CallReport) -> RecordedCall:
+    """Return a call as the ledger has it. Raises NotFound for one that is not recorded, BadReference for an erased one."""
     if not report.thread:
         if report.no_text:
             raise NotFound(
@@ -118,16 +120,35 @@ def explanation_of(nx: Engine, report: CallReport) -> Explanation:
             )
         why = "; ".join(report.reasons) or report.error or "it is still under way"
         raise NotFound(f"call {report.id} is not recorded: {why}", code="call_not_recorded")
-    call = nx.calls.find_on(report.thread, report.session, report.turn, report.number or None)
+    return nx.calls.find_on(report.thread, report.session, report.turn, report.number or None)
+
+
+def explanation_of(nx: Engine, report: CallReport) -> Explanation:
+    """Return what happened to each message of a recorded call. Raises as `recorded_call_of` and `Engine.explain`."""
+    call = recorded_call_of(nx, report)
     return explain_call(nx.calls.dependencies, replay_call(nx.calls.dependencies, call))
 
 
-def explained(nx: Engine, report: CallReport) -> dict[str, Any]:
-    """Return a call's report with what happened to each message, as JSON values. Raises as `explanation_of`."""
+def explained(nx: Engine, report: CallReport, ledger: str | None = None) -> dict[str, Any]:
+    """Return a call's report with what happened to each message, as JSON values. Raises as `explanation_of`.
+
+    `ledger` is the name of the ledger for commands; None for the user's own.
+    """
     values: dict[str, Any] = msgspec.to_builtins(report)
     if report.thread:
+        values["commands"] = commands_of(report, ledger)
         values["explanation"] = msgspec.to_builtins(explanation_of(nx, report))
     return values
+
+
+def commands_of(report: CallReport, ledger: str | None) -> list[str]:
+    """Return the commands that show more of a recorded call, and that undo its cut. `ledger`: None for the user's own."""
+    commands = [f"nexus explain --call {report.id} --full", f"nexus replay --call {report.id}"]
+    if report.outcome == "fitted":
+        commands.append(f"nexus proxy undo {report.id}")
+    if ledger is None:
+        return commands
+    return [f"{command} --ledger {shlex.quote(ledger)}" for command in commands]
 
 
 def text_of_call(values: Mapping[str, Any]) -> str:
@@ -149,6 +170,7 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
         yield "  without text: there is no replay, no undo and no text of it"
         yield f"  request: {values.get('received_bytes', 0):,} bytes, SHA-256 {values.get('request_sha256', '')}"
         yield f"  answer: {values.get('answer_bytes', 0):,} bytes, SHA-256 {values.get('answer_sha256', '')}"
+        yield from (f"  {command}" for command in values.get("commands", ()))
     explanation = values.get("explanation")
     if not explanation:
         return

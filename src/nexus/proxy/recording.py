@@ -17,6 +17,7 @@ from nexus.errors import BadReference, NexusError, NoSuchSession
 from nexus.providers.costs import cost_of_reply
 from nexus.proxy.cache_misses import read_cache
 from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, record
+from nexus.proxy.omitted_tool import Lookups
 from nexus.proxy.reports import CallReport, store_report
 from nexus.proxy.requests import ModelRequest
 
@@ -73,6 +74,7 @@ class AnswerRecord:
         report: What becomes of it.
         ctx: Its context; assembled while the answer arrives, if there is none yet.
         is_stream: True for an answer in pieces: server-sent events, or Gemini's list of replies.
+        lookups: The calls of `nexus_omitted` before it.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class AnswerRecord:
         ctx: AssembledContext | None,
         *,
         is_stream: bool,
+        lookups: Lookups | None = None,
     ) -> None:
         self._recorder = recorder
         self._request = request
@@ -91,6 +94,7 @@ class AnswerRecord:
         self._report = report
         self._ctx = ctx
         self._is_stream = is_stream
+        self._lookups = lookups
         self.recording: asyncio.Future[None] | None = None
         """Ends when the call is recorded, or cannot be; None until the answer has arrived."""
         self._assembling: asyncio.Future[AssembledContext] | None = None
@@ -199,17 +203,19 @@ class AnswerRecord:
     def _record_now(self, nx: Engine, ctx: AssembledContext) -> None:
         result = read_answer(self._request.format, b"".join(self._pieces), is_stream=self._is_stream)
         note_sizes(self._request, ctx, self._report)
+        if self._lookups is not None:
+            self._report.tokens += self._lookups.tokens
         store = nx.ledger.store
         if ctx.mirrored is not None and ctx.mirrored.action in ("new", "fork"):
             # Before its session, so that after a kill no session of a proxy is without a report that names it.
             store_report(store, replace(self._report, session=ctx.session_label))
         try:
-            record(nx, ctx, result, self._report)
+            record(nx, ctx, result, self._report, self._lookups)
         except (BadReference, NoSuchSession):  # its session was erased since
             if self._report.outcome == "fitted":
                 raise
             ctx = self._assemble(nx)
-            record(nx, ctx, result, self._report)
+            record(nx, ctx, result, self._report, self._lookups)
         try:
             self._report.cache = read_cache(nx, ctx, self._report)
         except NexusError as error:  # the call is recorded all the same

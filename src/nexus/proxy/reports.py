@@ -95,6 +95,8 @@ class CallReport(Struct, kw_only=True):
     """Entry of the reply on the thread; 0 if it had the reply already."""
     action: str = ""
     """What recording did to the session: `append`, `fork`, `new` or `repeat`."""
+    lookups: int = 0
+    """Calls of `nexus_omitted` that were answered before the client's answer."""
     omitted: int = 0
     """Messages of the list that were not sent."""
     no_text: bool = False

@@ -83,6 +83,12 @@ class ModelRequest:
         self.data = data
         self._encoding = encoding.strip().lower()
 
+    def with_body(self, body: Fields) -> ModelRequest:
+        """Return the request with another body, whose bytes are still those that were received."""
+        changed = ModelRequest(self.format, self.path, self.data, self._encoding)
+        changed.__dict__["body"] = body
+        return changed
+
     @cached_property
     def text(self) -> bytes:
         """The body, decompressed. Raises BadEvent."""

@@ -94,6 +94,8 @@ class ProxySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Record sizes and hashes only: no text of a request or answer reaches the disk."""
     retain: str = ""
     """How long a conversation stays after its newest call, such as `30d`, `12h` or `8w`; empty for ever."""
+    omitted_tool: bool = False
+    """Add the tool `nexus_omitted` in `fit` to conversations from which messages are omitted."""
 
     def __post_init__(self) -> None:
         if self.mode == "fit" and self.budget is None and not self.budgets:

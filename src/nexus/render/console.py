@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.context import AssembledContext
+from nexus.ledger.replay import undoes_cut
 from nexus.text.message_text import visible_parts
 from nexus.types.ledger_entries import Entry
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -197,6 +198,8 @@ def checkpoint_text(entry: Entry, kinds: Mapping[object, str]) -> str:
             return f"turn {entry.turn} failed: {body.get('error', '')}"
         case "undone":
             target = body.get("of")
+            if undoes_cut(body):
+                return f"cut {body['cut']} was undone"
             texts = {
                 "compaction": "the compaction at entry {} was undone",
                 "undone": "the undo at entry {} was reverted",

@@ -65,8 +65,8 @@ class NewEntry(Struct, frozen=True):
     kind: EntryKind = "messages"
     messages: tuple[SizedMessage, ...] = ()
     body: dict[str, Any] = {}
-    """Fields of `Compaction` for a `compaction`; `of` (seq of a compaction or undo) for an `undone`; `seq`, `ord` and
-    `reason` for a `pin` and `unpin`."""
+    """Fields of `Compaction` for a `compaction`; `of` (seq of a compaction or undo) for an `undone`, or `of` 0 with the
+    number `cut` of a `view`; `seq`, `ord` and `reason` for a `pin` and `unpin`."""
     at_ms: int = 0
     """Milliseconds since 1970; 0 is the store's clock."""
     starts_turn: bool = False

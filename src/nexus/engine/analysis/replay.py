@@ -39,7 +39,7 @@ from nexus.tokens.image_limits import image_limits
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import resolve
 from nexus.types.block import ContextWarning
-from nexus.types.ledger_entries import Entry
+from nexus.types.ledger_entries import Cut, Entry
 from nexus.types.message import ATTACHED, Note
 from nexus.types.profile import STORED_NOTES, MessageFormatName, Profile
 from nexus.types.request import Event, Request
@@ -137,6 +137,12 @@ def diff_calls(deps: ReplayDeps, old: ReplayedCall, new: ReplayedCall) -> Differ
         for side in (old, new)
     )
     return diff_prompts(first, second, deps.stable_counter)
+
+
+def cut_of_call(deps: ReplayDeps, call: RecordedCall) -> Cut | None:
+    """Return the cut that a recorded call applied, or made; None without one."""
+    inputs = RecordedCallInputs(deps, call)
+    return inputs.stored.new_cut or inputs.cut_in_force()
 
 
 def explain_call(deps: ReplayDeps, replayed: ReplayedCall) -> Explanation:

@@ -26,6 +26,7 @@ from nexus.engine.mirror.unchanged import ListForm
 from nexus.errors import BadEvent, BadReference, BadSetting, HeadMoved, IdempotencyConflict, LedgerBusy
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.overlay import PathOverlay
+from nexus.ledger.replay import cut_undo_after
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.providers.server_edits import has_compaction, is_paused
@@ -346,7 +347,14 @@ class Mirror:
     def _placed(self, client: ClientList, place: Place, at_ms: int) -> PlacedList:
         history_length = client.history_length
         messages = self._finder.with_stored_ids(client.messages, place, history_length)
+        whole_place = place
+        undo = self._later_undo(place) if history_length else None
+        if undo is not None and place.stored_count > history_length:
+            place = self._finder.place_before(place, place.stored_count - history_length)
         staged, event_index = self._stage(messages, client.keys, history_length, place, at_ms)
+        if undo is not None:
+            staged = (undo, *staged)
+            event_index += 1
         event_at = place.base + 1 + event_index
         if (stored_count := place.stored_count - history_length) > 0:
             event_at = self._finder.seq_of(place.thread, place.last, stored_count)
@@ -355,11 +363,22 @@ class Mirror:
             messages = [*messages[:history_length], *stored_event, *messages[place.stored_count :]]
         key = client.keys[min(place.stored_count, len(client.keys) - 1)].chain
         session = place.session or self._new_label(client.scope.label, key)
-        is_known = place.action == "fork" and place.stored_count == len(messages)
+        is_known = whole_place.action == "fork" and whole_place.stored_count == len(messages)
         answered_in = ""
-        if is_known and self._finder.is_answered(place):
-            answered_in = self._finder.label_of(place.thread)
+        if is_known and self._finder.is_answered(whole_place):
+            answered_in = self._finder.label_of(whole_place.thread)
         return PlacedList(client, messages, place, session, staged, event_at, at_ms, answered_in)
+
+    def _later_undo(self, place: Place) -> NewEntry | None:
+        """Return the undo of a cut that came behind the place of a fork, which begins with it; None without one.
+
+        A cut stays undone when the client answers an earlier message anew.
+        """
+        if not place.thread or place.base == self._ledger.store.thread(place.thread).head_seq:
+            return None
+        marks = self._ledger.store.checkpoints(place.thread, replaced=False)
+        undo = cut_undo_after(marks, place.base)
+        return NewEntry("undone", body=undo.body) if undo is not None else None
 
     def _stage(
         self, messages: Sequence[Message], keys: Sequence[MessageKeys], history_length: int, place: Place, now_ms: int

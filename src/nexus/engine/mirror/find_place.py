@@ -111,6 +111,12 @@ class Finder:
                     return self._chains.read(root, thread, self.seq_of(thread, last, len(ours)) - 1)
         return None
 
+    def place_before(self, place: Place, count: int) -> Place:
+        """Return the place behind an earlier message: `count` messages before that of `place`."""
+        last = self.seq_of(place.thread, place.last, count + 1)
+        base, _ = self._end(place.thread, last)
+        return Place(place.thread, base, "", place.stored_count - count, last)
+
     def has_identity(self, place: Place, key: str) -> bool:
         """Return True if the path of a place has a message with this key of an identity."""
         uses = self._store.holders(key, place.thread) if place.thread else []

@@ -59,6 +59,8 @@ class _Place(Struct, frozen=True):
     of: int = 0
     seq: int = 0
     ord: int = 0
+    cut: int = 0
+    """Number of the cut that an `undone` refers to, which names no entry then."""
 
 
 _place = msgspec.json.Decoder(decodable(_Place))
@@ -343,7 +345,10 @@ def _wrong_mark(record: EntryRecord, state: _ThreadState) -> str:
             return ""
         return "covers or keeps entries that are not there"
     if record.kind == "undone":
-        of = from_json(record.body, _place).of
+        place = from_json(record.body, _place)
+        of = place.of
+        if place.cut and not of:
+            return ""
         there = state.kind(of)
         undoable = there is not None and there[0] in ("compaction", "undone", "lost")
         if undoable:
