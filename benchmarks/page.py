@@ -31,6 +31,7 @@ print every target with its figures. Real sessions are not in this repository \
 TITLES: Mapping[str, str] = {
     "prefix": "Prompt cache",
     "proxy": "Proxy",
+    "proxy_faults": "Proxy: faults",
     "forms": "Cost of context formats",
     "next_call": "Next call",
     "sending": "Sending",

@@ -1,27 +1,39 @@
-"""The proxy on real coding sessions: each call is a client's whole list, sent in turn, and answered as it was then.
+"""Proxies on real coding sessions: each call is a client's whole list, sent in turn, and answered as it was then.
 
 What arrives upstream is judged: tokens over the limit, validity, changes without need, the user's turns, and cost by a
-simulated prompt cache. Beside it is the client without a proxy.
+simulated prompt cache. Beside Nexus' proxy are the client without one, a bare one, and those of others. Each is a process
+of its own.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
+from statistics import median, quantiles
 from typing import Any
 
 from msgspec import Struct
 
 import nexus
+from benchmarks.proxies import (
+    HEADROOM,
+    LIGHTFOOT,
+    Proxy,
+    bare_proxy,
+    headroom,
+    lightfoot,
+    megabytes,
+    nexus_proxy,
+    no_proxy,
+)
 from benchmarks.proxy_transport import transport
-from benchmarks.report import Outcome, Table, Target
+from benchmarks.report import NotRun, Outcome, Table, Target
 from benchmarks.sessions import ROOT, Call, long_sessions
 from nexus.assembly.fit.excerpts import is_user_turn
-from nexus.testing.model_server import ModelServer, model_server, respond
+from nexus.testing.model_server import ModelRequest, Response, Step, model_server, respond
 from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, Text
 
@@ -64,6 +76,9 @@ class Figures(Struct):
     short_turns: int = 0
     whole: int = 0
     """Those of at most 400 tokens that are there whole."""
+    first_bytes_ms: list[float] = []
+    megabytes: int | None = None
+    """Of the proxy's process at the end; None for none."""
 
 
 def client_calls(calls: Sequence[Call], wire: str) -> list[ClientCall]:
@@ -206,80 +221,104 @@ def _blocks(content: Any) -> list[Fields]:
     return [*(content or ())]
 
 
-@contextmanager
-def proxied(provider: ModelServer, budget: int) -> Iterator[str]:
-    """Run the proxy before a server and yield its address; without a budget there is none."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from proxy.running import running_proxy
-
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        running_proxy(provider, Path(folder) / "l.db", mode="fit", budget=budget) as running,
-    ):
-        yield running.url
-
-
-def replay(wire: str, budget: int, sessions: Sequence[tuple[str, tuple[Call, ...]]], check: Any) -> Figures:
-    """Send all calls of the sessions, through a proxy if there is a budget, and judge what arrives."""
+def replay(
+    wire: str, budget: int, sessions: Sequence[tuple[str, tuple[Call, ...]]], check: Any, proxy: Proxy
+) -> Figures:
+    """Send all calls of the sessions through a proxy, and judge what arrives."""
     import httpx
 
     figures = Figures()
-    count = get_counter().count
-    recount = _recounter().count
+    judge = Judge(figures, wire, budget, check)
     with (
         model_server() as provider,
-        proxied(provider, budget) if budget else _direct(provider) as url,
+        proxy(provider.anthropic_url) as (url, process),
         httpx.Client(trust_env=False, timeout=300) as client,
     ):
         for name, calls in sessions:
-            cache = Cache(wire)
-            last: Fields = {}
+            judge.begin()
             for call in client_calls(calls, wire):
                 data = json.dumps(call.body).encode()
-                provider.script(respond(200, call.reply))
+                provider.script(judge.step(call))
                 headers = {"x-claude-code-session-id": name, "content-type": "application/json"}
                 before = len(provider.requests)
-                answer = client.post(url + PATHS[wire], content=data, headers=headers)
-                if answer.status_code != 200 or len(provider.requests) == before:
-                    print(f"{name}: refused: {answer.text[:300]}", file=sys.stderr)
+                status = _post(client, url + PATHS[wire], data, headers, figures.first_bytes_ms)
+                if status != 200 or len(provider.requests) == before:
+                    print(f"{name}: refused with status {status}", file=sys.stderr)
                     continue
                 request = provider.requests.pop()
-                last = request.body
-                _judge(figures, call, data, request.data, last, budget, check, cache, count, recount)
-            texts = "\n".join(_texts(last.get("messages", ())))
-            for turn in user_turns(calls):
-                figures.turns += 1
-                figures.heads += turn[:HEAD_CHARS] in texts
-                if count(turn) <= WHOLE_TOKENS:
-                    figures.short_turns += 1
-                    figures.whole += turn in texts
+                judge.add(call, data, request.data, request.body)
+            judge.end(calls)
+        figures.megabytes = megabytes(process)
     return figures
 
 
-def _judge(
-    figures: Figures,
-    call: ClientCall,
-    data: bytes,
-    sent: bytes,
-    body: Fields,
-    budget: int,
-    check: Any,
-    cache: Cache,
-    count: Any,
-    recount: Any,
-) -> None:
-    figures.calls += 1
-    size = recount(body)
-    figures.over += bool(budget) and size > budget
-    faults = check(body)
-    figures.invalid += bool(faults)
-    figures.as_received += sent == data
-    received = recount(call.body)
-    figures.needless += sent != data and bool(budget) and 1.5 * received <= budget and not check(call.body)
-    tokens, read, cost = cache.send(body, count)
-    figures.tokens += tokens
-    figures.cached += read
-    figures.cost += cost
+def _post(client: Any, url: str, data: bytes, headers: dict[str, str], first_bytes_ms: list[float]) -> int:
+    """Return the status of an answer, and add the time to its first byte."""
+    begun = time.perf_counter()
+    with client.stream("POST", url, content=data, headers=headers) as answer:
+        pieces = answer.iter_raw()
+        next(pieces, b"")
+        first_bytes_ms.append(1_000 * (time.perf_counter() - begun))
+        for _ in pieces:
+            pass
+    return answer.status_code
+
+
+class Judge:
+    """Adds what arrives to the figures."""
+
+    def __init__(self, figures: Figures, wire: str, budget: int, check: Any) -> None:
+        self._figures = figures
+        self._wire = wire
+        self._budget = budget
+        self._check = check
+        self._count = cache(get_counter().count)
+        self._recount = _recounter().count
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a session."""
+        self._cache = Cache(self._wire)
+        self._last: Fields = {}
+
+    def step(self, call: ClientCall) -> Step:
+        """Return the answer of the upstream server: the call's reply, with the usage of what arrives."""
+
+        def answer(request: ModelRequest) -> Response:
+            figures = self._figures
+            tokens, read, cost = self._cache.send(request.body, self._count)
+            figures.tokens += tokens
+            figures.cached += read
+            figures.cost += cost
+            usage = {**call.reply["usage"], "prompt_tokens": tokens, "prompt_tokens_details": {"cached_tokens": read}}
+            if self._wire == "anthropic":
+                usage = {**call.reply["usage"], "input_tokens": tokens - read, "cache_read_input_tokens": read}
+            return respond(200, {**call.reply, "usage": usage})(request)
+
+        return answer
+
+    def add(self, call: ClientCall, data: bytes, sent: bytes, body: Fields) -> None:
+        """Judge a request as it arrived."""
+        figures = self._figures
+        self._last = body
+        figures.calls += 1
+        budget = self._budget
+        figures.over += bool(budget) and self._recount(body) > budget
+        figures.invalid += bool(self._check(body))
+        figures.as_received += sent == data
+        if sent != data and budget and 1.5 * self._recount(call.body) <= budget:
+            figures.needless += not self._check(call.body)
+
+    def end(self, calls: Sequence[Call]) -> None:
+        """Look for the session's user turns in its last request."""
+        figures = self._figures
+        texts = "\n".join(_texts(self._last.get("messages", ())))
+        for turn in user_turns(calls):
+            figures.turns += 1
+            figures.heads += turn[:HEAD_CHARS] in texts
+            if self._count(turn) <= WHOLE_TOKENS:
+                figures.short_turns += 1
+                figures.whole += turn in texts
 
 
 def _recounter() -> Any:
@@ -289,16 +328,34 @@ def _recounter() -> Any:
     return Recounter()
 
 
-@contextmanager
-def _direct(provider: ModelServer) -> Iterator[str]:
-    yield provider.anthropic_url
-
-
 def _texts(messages: Sequence[Fields]) -> Iterator[str]:
     for message in messages:
         for block in _blocks(message.get("content")):
             if isinstance(block.get("text"), str):
                 yield block["text"]
+
+
+OWN = "nexus proxy"
+
+
+def ways(wire: str) -> Iterator[tuple[str, int, Proxy]]:
+    """Yield the proxies by name, with the limit that they are to keep; 0 is none. Those that cannot be run say so."""
+    yield "no proxy", 0, no_proxy
+    yield "bare proxy", 0, bare_proxy
+    yield OWN, 0, nexus_proxy()
+    yield OWN, 16_000, nexus_proxy("--budget", "16000")
+    yield OWN, 32_000, nexus_proxy("--budget", "32000")
+    try:
+        name = LIGHTFOOT.replace("==", " ")
+        if wire == "anthropic":
+            yield name, 0, lightfoot()
+        yield f"{name}, prune at 16k keep 8k", 16_000, lightfoot(16_000, 8_000)
+    except NotRun as reason:
+        print(f"(Lightfoot is not measured: {reason})\n", flush=True)
+    try:
+        yield HEADROOM.replace("[proxy]==", " "), 0, headroom()
+    except NotRun as reason:
+        print(f"({reason})\n", flush=True)
 
 
 def run() -> Outcome:
@@ -310,22 +367,35 @@ def run() -> Outcome:
     rows: list[tuple[Any, ...]] = []
     targets: list[Target] = []
     for wire in ("anthropic", "openai"):
-        bare = replay(wire, 0, sessions, CHECKS[wire])
-        for budget in (0, 16_000, 32_000):
-            figures = replay(wire, budget, sessions, CHECKS[wire]) if budget else bare
-            rows.append(_row(wire, budget, figures, bare))
-            if budget:
-                targets += _targets(wire, budget, figures, bare)
+        base = Figures()
+        for name, budget, proxy in ways(wire):
+            try:
+                figures = replay(wire, budget, sessions, CHECKS[wire], proxy)
+            except NotRun as reason:
+                print(f"({name} is not measured: {reason})\n", flush=True)
+                continue
+            if name == "no proxy":
+                base = figures
+            rows.append(_row(wire, name, budget, figures, base))
+            if name == OWN and budget:
+                targets += _targets(wire, budget, figures, base)
     columns = (
-        "format", "limit", "calls", "tokens", "over", "invalid", "as received", "changed without need", "cached", "cost",
-        "user turns", "short turns whole",
+        "format", "proxy", "limit", "calls", "tokens", "over", "invalid", "as received", "changed without need", "cached",
+        "cost", "user turns", "short turns whole", "first byte, p50 / p99 ms", "MB",
     )  # fmt: skip
     table = Table(
         "Proxy: a client's whole lists of real coding sessions",
         "python -m benchmarks proxy",
-        "claude_code_long, at most 60 calls a session, in sequence",
+        "claude_code_long, at most 60 calls a session, in sequence; a scripted model on loopback answers each at once",
         columns,
         tuple(rows),
+        (
+            "over: bodies above the limit, by a count that shares nothing with Nexus. user turns: of which the first 60",
+            " characters are in a session's last request. Short ones have at most 400 tokens.",
+            "Usage in the answers is that of what arrives, in tokens of o200k.",
+            "Lightfoot runs in its mode live. It prunes conversations of Anthropic's format alone by default.",
+            "MB: resident memory of the proxy's process at the end.",
+        ),
     )
     timed, timed_targets = transport()
     return Outcome((table, timed), (*targets, *timed_targets))
@@ -348,9 +418,10 @@ def _targets(wire: str, budget: int, figures: Figures, bare: Figures) -> list[Ta
     ]
 
 
-def _row(wire: str, budget: int, figures: Figures, bare: Figures) -> tuple[Any, ...]:
+def _row(wire: str, name: str, budget: int, figures: Figures, bare: Figures) -> tuple[Any, ...]:
     return (
         wire,
+        name,
         budget or "none",
         figures.calls,
         f"{figures.tokens / bare.tokens:.2f}",
@@ -362,4 +433,6 @@ def _row(wire: str, budget: int, figures: Figures, bare: Figures) -> tuple[Any, 
         f"{figures.cost / bare.cost:.2f}",
         f"{figures.heads} of {figures.turns}",
         f"{figures.whole} of {figures.short_turns}",
+        f"{median(figures.first_bytes_ms):.0f} / {quantiles(figures.first_bytes_ms, n=100)[98]:.0f}",
+        figures.megabytes,
     )

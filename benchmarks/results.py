@@ -13,6 +13,7 @@ from benchmarks.sessions import ROOT
 NAMES = (
     "prefix",
     "proxy",
+    "proxy_faults",
     "forms",
     "next_call",
     "sending",

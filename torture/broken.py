@@ -1,4 +1,4 @@
-"""Builds of the ledger, of recovery from overflow, of frames, of clients' lists, of the broker and of the server that are broken on purpose, to prove that the tortures find what they look for.
+"""Builds of the ledger, of recovery from overflow, of frames, of clients' lists, of the broker, of the server and of the proxy that are broken on purpose, to prove that the tortures find what they look for.
 
 Each replaces one thing in this process before any ledger is opened; what is forked from it is broken the same way.
 """
@@ -390,6 +390,47 @@ def renamed_requests() -> None:
     _replace(methods, "event_id", renamed)
 
 
+def unheld_ends() -> None:
+    """A proxy sends the end of an answer before it has recorded the call."""
+    recording = import_module("nexus.proxy.recording")
+    add = _attribute(recording, "AnswerRecord.add")
+
+    def whole(self: Any, piece: bytes) -> bytes:
+        return add(self, piece) + self.rest()
+
+    _replace(recording, "AnswerRecord.add", whole)
+    _delay_records(recording)
+
+
+def unawaited_records() -> None:
+    """A proxy ends an answer while its call is still being recorded."""
+    recording = import_module("nexus.proxy.recording")
+    _replace(recording, "HOLD_S", 0.0)
+    _delay_records(recording)
+
+
+def _delay_records(recording: Any) -> None:
+    """Let a proxy record a call a moment later, so that a kill comes before."""
+    record = _attribute(recording, "AnswerRecord._record")
+
+    async def late(self: Any) -> None:
+        await asyncio.sleep(0.2)
+        await record(self)
+
+    _replace(recording, "AnswerRecord._record", late)
+
+
+def mixed_conversations() -> None:
+    """A proxy knows conversations by their texts alone, whatever id the client has for them."""
+    app = import_module("nexus.proxy.app")
+    place_of = app.place_of
+
+    def nameless(*arguments: Any) -> Any:
+        return replace(place_of(*arguments), conversation="")
+
+    _replace(app, "place_of", nameless)
+
+
 def _attribute(owner: Any, path: str) -> Any:
     for name in path.split("."):
         owner = getattr(owner, name)
@@ -435,6 +476,9 @@ BUILDS: dict[str, Callable[[], None]] = {
         forgotten_settings,
         unresumed_requests,
         renamed_requests,
+        unheld_ends,
+        unawaited_records,
+        mixed_conversations,
         *broken_identity.BUILDS,
     )
 }

@@ -25,6 +25,7 @@ MODULES: Final = (
     "torture.fault_cases",
     "torture.fault_brokers",
     "torture.fault_servers",
+    "torture.fault_proxies",
     "torture.fault_calls",
     "torture.fault_identity",
 )

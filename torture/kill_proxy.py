@@ -11,13 +11,14 @@ import json
 import os
 import random
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import httpx
 
@@ -25,6 +26,9 @@ import nexus
 from nexus.ledger import maintenance
 from nexus.testing.model_server import ModelRequest, Response, model_server, reply
 from torture.figures import Figures, Progress, require
+from torture.server_process import program
+
+Process: TypeAlias = "subprocess.Popen[str]"
 
 NAME = "kill_proxy"
 ROUNDS = 400
@@ -60,25 +64,38 @@ class Client:
         listed = [*self.messages, {"role": "user", "content": question}]
         body = {"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": listed, "stream": self.streams}
         self.is_asking = True
-        try:
-            with httpx.Client(trust_env=False, timeout=20) as http:
-                answer = http.post(f"{url}/v1/messages", json=body, headers={"x-claude-code-session-id": self.name})
-            text = _text_of(answer.text, streams=self.streams) if answer.status_code == 200 else ""
-        except httpx.HTTPError:
-            text = ""
-        finally:
-            self.is_asking = False
+        text = _answer(url, body, self.name)
+        self.is_asking = False
         counts[ANSWERED if text else BROKEN] += 1
         if text:
             self.messages = [*listed, {"role": "assistant", "content": text}]
             self.answers.append(text)
 
 
+def _answer(url: str, body: dict[str, Any], name: str) -> str:
+    """Return the text of an answer; empty if it is not whole.
+
+    A stream is whole with its last event, as for the providers' packages: none of them waits for the connection's end.
+    """
+    data = b""
+    headers = {"x-claude-code-session-id": name}
+    with suppress(httpx.HTTPError), httpx.Client(trust_env=False, timeout=20) as http:
+        with http.stream("POST", f"{url}/v1/messages", json=body, headers=headers) as answer:
+            if answer.status_code != 200:
+                return ""
+            for piece in answer.iter_raw():
+                data += piece
+                if body["stream"] and b'"message_stop"}\n\n' in data:
+                    break
+        return _text_of(data.decode(), streams=body["stream"])
+    return _text_of(data.decode(), streams=True) if body["stream"] else ""
+
+
 def _text_of(data: str, *, streams: bool) -> str:
     """Return the text of a whole answer; empty if its end is missing."""
     if not streams:
         return json.loads(data)["content"][0]["text"]
-    if "message_stop" not in data:
+    if '"message_stop"}\n\n' not in data:
         return ""
     events = [json.loads(line.removeprefix("data: ")) for line in data.splitlines() if line.startswith("data: ")]
     return "".join(event["delta"].get("text", "") for event in events if event["type"] == "content_block_delta")
@@ -114,7 +131,20 @@ def _kill_on_one_ledger(room: Path, kills: int, chance: random.Random, counts: C
         for number in range(kills):
             _one_life(room, ledger, provider.anthropic_url, MODES[number % 3], clients, chance, counts)
             told(number + 1)
-    _check(ledger, clients, counts)
+    check(ledger, clients, counts)
+
+
+@contextmanager
+def proxy_process(room: Path, ledger: Path, upstream: str, *options: str) -> Generator[tuple[Process, str]]:
+    """Run `nexus proxy` with its home in a folder, and yield the process and its address; it is killed at the end."""
+    command = [*program(), "proxy", "--port", "0", "--json", "--ledger", str(ledger), "--upstream", upstream, *options]
+    environment = {**os.environ, "HOME": str(room)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            yield process, json.loads(process.stdout.readline())["url"]
+        finally:
+            process.kill()
 
 
 def _one_life(
@@ -127,14 +157,8 @@ def _one_life(
     counts: Counter[str],
 ) -> None:
     """Run a proxy with its clients, and kill it after a while."""
-    command = [sys.executable, "-m", "nexus", "proxy", "--port", "0", "--json", "--ledger", str(ledger)]
-    environment = {**os.environ, "HOME": str(room)}
     ended = threading.Event()
-    with subprocess.Popen(
-        [*command, "--upstream", upstream, *mode], stdout=subprocess.PIPE, text=True, env=environment
-    ) as proxy:
-        assert proxy.stdout is not None
-        url = json.loads(proxy.stdout.readline())["url"]
+    with proxy_process(room, ledger, upstream, *mode) as (proxy, url):
 
         def converse(client: Client) -> None:
             while not ended.is_set():
@@ -151,7 +175,8 @@ def _one_life(
             thread.join()
 
 
-def _check(ledger: Path, clients: list[Client], counts: Counter[str]) -> None:
+def check(ledger: Path, clients: list[Client], counts: Counter[str]) -> None:
+    """Check that the ledger is whole and has each answer behind its question. Raises AssertionError."""
     require(not maintenance.verify(str(ledger)), "the ledger is damaged")
     with nexus.open(ledger=ledger) as nx:
         histories = {info.label: nx.history(info.label) for info in nx.sessions()}

@@ -55,7 +55,7 @@ class ServerProcess:
         env = {**os.environ, "NEXUS_HOME": str(folder / "home"), "NO_COLOR": "1"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*_program(), "serve", *options], stdout=subprocess.PIPE, stderr=log, text=True, env=env
+                [*program(), "serve", *options], stdout=subprocess.PIPE, stderr=log, text=True, env=env
             )
 
     def wait_until_it_serves(self) -> Client:
@@ -115,7 +115,7 @@ class ServerProcess:
             connection.close()
 
 
-def _program() -> list[str]:
+def program() -> list[str]:
     """Return the command of `nexus`; with a broken build, of the program that breaks it first."""
     if broken.APPLIED:
         return [sys.executable, "-m", "torture.broken_server", ",".join(broken.APPLIED)]

@@ -39,7 +39,7 @@ from nexus.proxy.pages import explained, explanation_of, text_of_call
 from nexus.proxy.running import TOKEN_HEADER, RunningProxy, announced, running_proxies
 from nexus.proxy.savings import newest_costs
 from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
-from nexus.render.console import printable, printable_lines
+from nexus.render.console import printable
 from nexus.server.logs import STANDARD_ERROR, open_logs
 from nexus.server.security import Tokens, read_tokens
 from nexus.types.counts import count_noun
@@ -293,8 +293,8 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
         if options.as_json:
             emit(values)
             return
-        click.echo(printable_lines(text_of_call({**values, "explanation": None})), nl=False)
-        if report.thread:
+        click.echo(text_of_call({**values, "explanation": None}), nl=False)
+        if "explanation" in values:
             print_explanation(explanation_of(nx, report), every=every, as_json=False)
 
 

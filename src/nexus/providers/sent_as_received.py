@@ -33,7 +33,10 @@ def are_sent_as_received(read: ReadItems) -> bool:
         return False
     if read.format == "openai" and any(map(_has_refused_name, received)):
         return False
-    rendered = [item for message in read.messages for item in _items(message, read.format)]
+    try:
+        rendered = [item for message in read.messages for item in _items(message, read.format)]
+    except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
+        return False
     return _joined(rendered, read.format) == _joined(received, read.format)
 
 

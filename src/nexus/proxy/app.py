@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import httpx
 import msgspec
@@ -98,7 +99,8 @@ class Proxy:
                 Route("/nexus/status", self._status, methods=["GET"]),
                 Route("/nexus/calls/{call_id}", self._call, methods=["GET"]),
                 Route("/nexus/mode", self._set_mode, methods=["POST"]),
-            ]
+            ],
+            exception_handlers={404: _no_page, 405: _no_page},
         )
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,8 +140,9 @@ class Proxy:
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope, token = _without_token(scope)
         request = Request(scope, receive)
-        format_ = format_of(request.method, request.url.path)
+        format_ = format_of(request.method, scope["path"])
         try:
+            _check_target(request)
             user = self._checked(request, token)
             if scope["path"].startswith(OWN_PATHS):
                 scope["user"] = user
@@ -320,18 +323,40 @@ class Proxy:
         return JSONResponse({"mode": self.settings.mode})
 
 
+async def _no_page(request: Request, _error: Exception) -> Response:
+    text = f"no page {request.method} {request.url.path[:100]} (docs/proxy.md lists them)"
+    return JSONResponse({"error": text}, 404)
+
+
 def _not_yours() -> Response:
     text = f"only for the owner of the proxy (nexus proxy status; or its token from ~/.nexus/proxies in {TOKEN_HEADER})"
     return JSONResponse({"error": text}, 403)
 
 
 def _without_token(scope: Scope) -> tuple[Scope, str]:
-    """Return a request without the token in its path, and the token; empty if the path has none."""
-    if not scope["path"].startswith(TOKEN_PATH):
+    """Return a request without the token in its path, and the token; empty if the path has none.
+
+    Both paths are read from the one that goes on, as it was received: otherwise an escaped character would be a way to
+    send a token upstream.
+    """
+    raw_path: bytes = scope["raw_path"]
+    if not raw_path.startswith(TOKEN_PATH.encode()):
         return scope, ""
-    token, _, rest = scope["path"].removeprefix(TOKEN_PATH).partition("/")
-    raw_rest = scope["raw_path"].removeprefix(TOKEN_PATH.encode()).partition(b"/")[2]
-    return {**scope, "path": f"/{rest}", "raw_path": b"/" + raw_rest}, token
+    token, _, rest = raw_path.removeprefix(TOKEN_PATH.encode()).partition(b"/")
+    return {**scope, "path": unquote(f"/{rest.decode()}"), "raw_path": b"/" + rest}, unquote(token.decode())
+
+
+def _check_target(request: Request) -> None:
+    """Raise Refusal for a request that is for another server, or that would show its keys in the answer."""
+    path: bytes = request.scope["raw_path"]
+    if not path.startswith(b"/"):
+        raise Refusal(
+            400, "nexus proxy: address with a host, or without a path (send the path alone: POST /v1/messages)"
+        )
+    if request.scope["path"].startswith(TOKEN_PATH):
+        raise Refusal(400, f"nexus proxy: {TOKEN_PATH} is written with escapes, or twice (write it once, as it is)")
+    if request.method in ("TRACE", "CONNECT"):
+        raise Refusal(405, f"nexus proxy: no requests with {request.method}")
 
 
 def _family(request: Request) -> Any:
@@ -356,10 +381,13 @@ async def _body(request: Request) -> bytes:
     """Return a request's body. Raises Refusal."""
     chunks: list[bytes] = []
     size = 0
+    too_large = Refusal(413, f"nexus proxy: body has more than {MAX_BODY_BYTES:,} bytes")
+    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+        raise too_large
     async for chunk in request.stream():
         size += len(chunk)
         if size > MAX_BODY_BYTES:
-            raise Refusal(413, f"nexus proxy: body has more than {MAX_BODY_BYTES:,} bytes")
+            raise too_large
         chunks.append(chunk)
     return b"".join(chunks)
 

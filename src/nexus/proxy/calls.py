@@ -157,8 +157,11 @@ def prepare(
         body = with_cache_fields(fitted, request.body, request.format, resolve(request.model))
         if body is not fitted and _OPENAI_FIELDS_ADDED not in report.reasons:
             report.reasons.append(_OPENAI_FIELDS_ADDED)
-    report.omitted = omitted_count(ctx)
-    report.outcome = "fitted" if report.omitted or _is_shortened(ctx) else "healed"
+    report.outcome = "healed"
+    if budget is not None:  # a repair joins messages too: nothing is omitted by that
+        report.omitted = omitted_count(ctx)
+        if report.omitted or _is_shortened(ctx):
+            report.outcome = "fitted"
     return PreparedCall(encoded(body), ctx, request_to_send is not request)
 
 

@@ -13,11 +13,12 @@ from msgspec import Struct
 from nexus.engine import Engine
 from nexus.engine.analysis.explain import Explanation
 from nexus.engine.analysis.replay import explain_call, replay_call
-from nexus.errors import NotFound
+from nexus.errors import NexusError, NotFound
 from nexus.ledger.recorded_calls import RecordedCall
 from nexus.proxy.reports import CallReport
 from nexus.proxy.savings import Savings
 from nexus.proxy.settings import ProxySettings
+from nexus.render.console import printable_lines
 from nexus.types.counts import count_noun
 
 SHOWN_CALLS = 20
@@ -130,14 +131,18 @@ def explanation_of(nx: Engine, report: CallReport) -> Explanation:
 
 
 def explained(nx: Engine, report: CallReport, ledger: str | None = None) -> dict[str, Any]:
-    """Return a call's report with what happened to each message, as JSON values. Raises as `explanation_of`.
+    """Return a call's report with what happened to each message, or why that cannot be said, as JSON values.
 
     `ledger` is the name of the ledger for commands; None for the user's own.
     """
     values: dict[str, Any] = msgspec.to_builtins(report)
-    if report.thread:
-        values["commands"] = commands_of(report, ledger)
+    if not report.thread:
+        return values
+    values["commands"] = commands_of(report, ledger)
+    try:
         values["explanation"] = msgspec.to_builtins(explanation_of(nx, report))
+    except NexusError as error:
+        values["not_explained"] = f"{error.code}: {error}"
     return values
 
 
@@ -152,8 +157,8 @@ def commands_of(report: CallReport, ledger: str | None) -> list[str]:
 
 
 def text_of_call(values: Mapping[str, Any]) -> str:
-    """Return an explained call for people."""
-    return "\n".join(_lines(values)) + "\n"
+    """Return an explained call for people; names that clients sent do not control a terminal."""
+    return printable_lines("\n".join(_lines(values))) + "\n"
 
 
 def _lines(values: Mapping[str, Any]) -> Iterator[str]:
@@ -171,6 +176,8 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"  request: {values.get('received_bytes', 0):,} bytes, SHA-256 {values.get('request_sha256', '')}"
         yield f"  answer: {values.get('answer_bytes', 0):,} bytes, SHA-256 {values.get('answer_sha256', '')}"
         yield from (f"  {command}" for command in values.get("commands", ()))
+    if values.get("not_explained"):
+        yield f"  not explained: {values['not_explained']}"
     explanation = values.get("explanation")
     if not explanation:
         return

@@ -56,8 +56,9 @@ def request_headers(received: Iterable[tuple[bytes, bytes]], via: str) -> Header
 
 
 def response_headers(response: httpx.Response, *, keeps_length: bool) -> Headers:
-    """Return the headers to send to the client."""
-    headers = [(name.lower(), value) for name, value in response.headers.raw]
+    """Return the headers to send to the client; those that are this proxy's own are not the server's to set."""
+    received = ((name.lower(), value) for name, value in response.headers.raw)
+    headers = [(name, value) for name, value in received if not name.startswith(OWN_PREFIX)]
     listed = _named_in_connection(headers)
     dropped = HOP_HEADERS | listed | {b"date"}  # the server writes its own
     if not keeps_length:

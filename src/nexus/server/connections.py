@@ -1,4 +1,4 @@
-"""Connections of the HTTP server: how many there may be, which requests they refuse, and their end if a client does not read.
+"""Connections of the HTTP server: how many there may be, which requests they refuse, and their end if a client does not go on.
 
 A response is paused while its client has not taken 64 KiB of it (asyncio's high-water mark), so a slow reader costs no
 more memory than that.
@@ -26,6 +26,8 @@ MIN_OTHER_FILES = 224
 MAX_HEAD_BYTES = 64 * 1024
 """Bytes of a request line with its headers."""
 MAX_HEADERS = 100
+RECEIVE_S = 60.0
+"""Seconds in which a request's head must arrive, and after which a client is disconnected that sends no more of a body."""
 _RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER: reset the connection when it is closed."""
 
@@ -47,7 +49,7 @@ class _Requests(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """A connection that is closed if its client does not read a response for some seconds.
+    """A connection that is closed if its client does not read a response, or does not send a whole request, for some seconds.
 
     Args:
         send_s: The seconds. A client stays as long as its system asks for more within them.
@@ -59,6 +61,38 @@ class Connection(H11Protocol):
         self.conn = _Requests(h11.SERVER, MAX_HEAD_BYTES)
         self._send_s = send_s
         self._check: asyncio.TimerHandle | None = None
+        self._arrival: asyncio.TimerHandle | None = None
+        """Ends the connection; None unless a request is awaited."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._arrival = asyncio.get_running_loop().call_later(RECEIVE_S, self._end_request)
+
+    def handle_events(self) -> None:
+        """Read what has arrived, and wait for the rest of a request."""
+        super().handle_events()
+        state = self.conn.their_state
+        if state is h11.IDLE and self.conn.trailing_data[0]:
+            if self._arrival is None:  # more bytes give a head no more time
+                self._arrival = asyncio.get_running_loop().call_later(RECEIVE_S, self._end_request)
+            return
+        self._end_arrival()
+        if state is h11.SEND_BODY:
+            self._arrival = asyncio.get_running_loop().call_later(RECEIVE_S, self._end_request)
+
+    def _end_request(self) -> None:
+        """Close the connection, unless it is the application that does not go on reading."""
+        self._arrival = None
+        if self.flow.read_paused:
+            self._arrival = asyncio.get_running_loop().call_later(RECEIVE_S, self._end_request)
+        else:
+            self.abort()
+
+    def _end_arrival(self) -> None:
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
 
     @property
     def is_paused(self) -> bool:
@@ -85,6 +119,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the watch with the connection."""
+        self._end_arrival()
         self._end_watch()
         super().connection_lost(exc)
 
