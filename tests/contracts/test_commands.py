@@ -23,6 +23,9 @@ from nexus.cli._sessions import SessionArgument
 CLI_PAGE = ROOT / "docs" / "cli.md"
 NOT_FOR_HELP = (
     "asyncio",
+    "msgspec",
+    "nexus.errors",
+    "nexus.types.block",
     "prompt_toolkit",
     "rich",
     "toktok",

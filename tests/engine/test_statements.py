@@ -83,7 +83,7 @@ def check(counts: tuple[int, int], ceiling: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("use", "ceiling"),
-    [(assemble, (14, 3)), (call, (53, 6)), (use_turn, (42, 4)), (mirror, (101, 18))],
+    [(assemble, (10, 1)), (call, (40, 3)), (use_turn, (39, 3)), (mirror, (101, 18))],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_warm_use_of_the_engine(
@@ -121,7 +121,7 @@ def test_warm_turn_of_an_agent_with_a_tool(nx: nexus.Engine, statements: Stateme
                 assert (await agent.run("Is somebody there?", session="main")).error is None
             return statements.counts()
 
-    check(asyncio.run(run()), (115, 12))
+    check(asyncio.run(run()), (112, 11))
 
 
 def test_warm_send_of_the_server(statements: Statements, tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ def test_warm_send_of_the_server(statements: Statements, tmp_path: Path) -> None
         await tenants.close()
         return numbers
 
-    check(asyncio.run(run()), (135, 20))
+    check(asyncio.run(run()), (130, 18))

@@ -11,13 +11,16 @@ import re
 import sys
 from importlib import import_module
 from io import StringIO, TextIOWrapper
-from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from nexus import __version__
+from nexus.cli._exit_numbers import STOPPED, UNREADABLE
+
+if TYPE_CHECKING:
+    from nexus.errors import NexusError
 
 GROUPS: dict[str, dict[str, str]] = {
     "Start": {
@@ -129,6 +132,8 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit. Errors are one line and an exit code, never a traceback."""
     if sys.stdout is None:  # closed by the caller, as `>&-` does: run without output
+        from pathlib import Path
+
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -154,9 +159,6 @@ def run_line(args: list[str] | None) -> int:
 
     The object of click's context is the form of the chat's command that runs the line; None outside of a chat.
     """
-    from nexus.cli._exit_codes import STOPPED, UNREADABLE, exit_code
-    from nexus.errors import NexusError
-
     # Read from the arguments themselves: an error in parsing them must be reported as JSON too.
     words = args if args is not None else sys.argv[1:]
     as_json = "--json" in words
@@ -164,7 +166,9 @@ def run_line(args: list[str] | None) -> int:
     slash_form: str | None = context.obj if context is not None else None
     try:
         result = cli.main(args, prog_name="nexus", standalone_mode=False, obj=slash_form)
-    except NexusError as error:
+    except _our_error() as error:  # asked for when there is an error: `nexus --help` imports none
+        from nexus.cli._exit_codes import exit_code
+
         _print_error(error, str(error), f"nexus: {error}", as_json=as_json)
         return exit_code(error)
     except click.ClickException as error:
@@ -203,6 +207,12 @@ def run_line(args: list[str] | None) -> int:
         _print_error(error, message, f"nexus: {message}", as_json=as_json)
         return UNREADABLE
     return result if isinstance(result, int) else 0
+
+
+def _our_error() -> type[NexusError]:
+    from nexus.errors import NexusError
+
+    return NexusError
 
 
 def _suggestion(error: click.ClickException, words: list[str]) -> str:

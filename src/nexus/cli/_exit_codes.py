@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from nexus import errors
-from nexus.errors import NexusError
-from nexus.types.stream_events import StreamEnd, StreamError
+from typing import TYPE_CHECKING
 
-OTHER_ERROR = 1
-WRONG_INPUT = 2
-OVER_BUDGET = 3
-UNREADABLE = 4
-LEDGER_ERROR = 5
-MODEL_FAILED = 6
-LIMIT_REACHED = 7
-STOPPED = 130
-"""128 + SIGINT, as shells report an interrupted program."""
+from nexus import errors
+from nexus.cli._exit_numbers import (
+    LEDGER_ERROR,
+    LIMIT_REACHED,
+    MODEL_FAILED,
+    OTHER_ERROR,
+    OVER_BUDGET,
+    STOPPED,
+    UNREADABLE,
+    WRONG_INPUT,
+)
+from nexus.errors import NexusError
+
+if TYPE_CHECKING:
+    from nexus.types.stream_events import StreamEnd, StreamError
 
 _CLASSES: tuple[tuple[type[NexusError], int], ...] = (
     (errors.BudgetTooSmall, OVER_BUDGET),
@@ -64,6 +68,8 @@ def exit_code(error: NexusError) -> int:
 
 def outcome_code(end: StreamEnd | StreamError | None) -> int:
     """Return the exit code of a turn by its last event."""
+    from nexus.types.stream_events import StreamEnd
+
     if isinstance(end, StreamEnd):
         return 0
     kind = end.kind if end is not None else "aborted"

@@ -15,7 +15,8 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from nexus.cli._exit_codes import STOPPED, WRONG_INPUT, exit_code
+from nexus.cli._exit_codes import exit_code
+from nexus.cli._exit_numbers import STOPPED, WRONG_INPUT
 from nexus.cli._models import NoKey
 from nexus.cli._options import CommandOptions, nexus_command
 from nexus.cli._output import beginning, console, count_noun, print_warning, quoted

@@ -14,7 +14,7 @@ from msgspec import Struct
 from nexus.cli import COMMANDS as SUMMARIES
 from nexus.cli import cli as nexus_cli
 from nexus.cli import run_line
-from nexus.cli._exit_codes import STOPPED
+from nexus.cli._exit_numbers import STOPPED
 from nexus.cli._options import CommandOptions
 from nexus.cli._output import quoted
 from nexus.cli._parameters import nearest

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nexus.cli._claude_projects import find_projects, projects_folder
-from nexus.cli._exit_codes import UNREADABLE, WRONG_INPUT
+from nexus.cli._exit_numbers import UNREADABLE, WRONG_INPUT
 from nexus.cli._listing import Listing, number, time, wrapped
 from nexus.cli._options import CommandOptions, as_file, check_new_name, nexus_command
 from nexus.cli._output import count_noun, emit, emit_with_list, print_lines

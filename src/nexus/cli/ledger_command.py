@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from nexus.cli._exit_codes import LEDGER_ERROR
+from nexus.cli._exit_numbers import LEDGER_ERROR
 from nexus.cli._options import TENANT_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import count_noun, format_time, progress_bar
 from nexus.errors import BadReference, LedgerError, UnreadableFile

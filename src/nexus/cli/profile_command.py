@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from nexus.assembly.profiles.user.registry import ProfileEntry
-from nexus.cli._exit_codes import UNREADABLE
+from nexus.cli._exit_numbers import UNREADABLE
 from nexus.cli._listing import Column, Listing, number, wrapped
 from nexus.cli._options import BUDGET_OPTION, MODEL_OPTION, SESSION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, print_warning

@@ -12,7 +12,7 @@ import msgspec
 
 from nexus.agents import Limits
 from nexus.bus import open_bus
-from nexus.cli._exit_codes import LIMIT_REACHED, MODEL_FAILED
+from nexus.cli._exit_numbers import LIMIT_REACHED, MODEL_FAILED
 from nexus.cli._models import NoKey, open_model
 from nexus.cli._options import MODEL_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import escape_json

@@ -236,11 +236,14 @@ class Engine:
         """Assemble the context of the next call for a full `Request`; see `assemble`. `request` makes one."""
         check_trusted(self.ledger.store)
         with span("nexus.assemble", {}) as traced:
-            prepared = self.preparation.prepare(request)
+            preparation = self.preparation
+            prepared = preparation.prepare(request) if preparation.hooks.plugins else None  # hooks may take long
             with self.ledger.store.snapshot():
-                authorized = self.preparation.authorize(prepared)
-                resolved = self.preparation.profile(authorized.request)
-                inputs = self.preparation.inputs(authorized, resolved)
+                if prepared is None:
+                    prepared = preparation.prepare(request)
+                authorized = preparation.authorize(prepared)
+                resolved = preparation.profile(authorized.request)
+                inputs = preparation.inputs(authorized, resolved)
             ctx = assemble(authorized.request, resolved.profile, inputs)
             budget = ctx.token_budget
             traced.set(

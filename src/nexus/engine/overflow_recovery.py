@@ -22,17 +22,36 @@ from nexus.assembly.inputs import as_event
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine, AsyncTurn
+from nexus.engine.overflow import (
+    LESS_THAN_SENT,
+    SMALLER,
+    classify_error,
+    has_content,
+    parts_of_prompt,
+    prompt_limit,
+    recovery_target,
+    reported_overflow,
+)
 from nexus.engine.turn import CANCELED, Turn, begin_turn, request_of
-from nexus.errors import BadReply, BudgetTooSmall, CompactionSuperseded, ContextOverflow, HeadMoved, LedgerError
-from nexus.ledger.lease import WAIT_S, async_session_lease, session_lease, shielded
+from nexus.errors import (
+    BadReply,
+    BudgetTooSmall,
+    CompactionSuperseded,
+    ContextOverflow,
+    HeadMoved,
+    LedgerError,
+    NexusError,
+)
+from nexus.ledger.lease import WAIT_S, SessionLease, async_session_of_process, session_of_process, shielded
 from nexus.ledger.replay import ABORTED
-from nexus.providers.errors import OverflowVerdict, classify, detect_silent_overflow, learned_window
+from nexus.ledger.unrecorded_replies import is_of_storage
+from nexus.providers.errors import OverflowVerdict
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.replies import read_reply
 from nexus.summarization import CompactionOutcome
 from nexus.types.compaction_plan import RECOVER_TO, Trigger
 from nexus.types.ledger_entries import Committed
-from nexus.types.message import Image, Message, Text, ToolCall
+from nexus.types.message import Image, Message
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.settings import CallArguments, output_limit, with_output_limit
 from nexus.types.stream_events import CompactionEnd, CompactionStart, Sink, StreamEvent, ignore_event
@@ -45,14 +64,9 @@ MOST_CALLS = 3
 BUDGETS_TO_TRY = (1.0, 0.85, 0.7, 0.6, 0.5, 0.4)
 """Parts of the limit after an overflow, from the largest: the first that leaves 40 % is sent."""
 
-SMALLER = 0.95
-"""Maximum size of a retry, as a share of the tokens that did not fit."""
-
 # Smallest limit of a reply, in tokens; below it the prompt is shrunk instead.
 _LEAST_OUTPUT = 256
 _CALL_ARGUMENTS = "session images compact wait"
-# Source of a verdict for a reply whose usage is smaller than the prompt.
-_LESS_THAN_SENT = "usage:less than was sent"
 
 
 class Attempt(Struct, frozen=True):
@@ -93,8 +107,8 @@ RemoteAssembly: TypeAlias = Callable[[AsyncTurn, CallArguments], Awaitable[Assem
 Compact: TypeAlias = Callable[[threading.Event], CompactionOutcome]
 """Compacts the session, which a model may take minutes for; canceled by the event."""
 
-_Steps: TypeAlias = Generator[AssembledContext | Compact, _Outcome, T]
-"""Contexts to send and compactions to run, one after the other. It calls no model itself, so that a caller may await one."""
+_Steps: TypeAlias = Generator[AssembledContext | Compact | SessionLease, _Outcome, T]
+"""Contexts to send, compactions to run and leases to take, one after the other. It calls no model itself, so that a caller may await one."""
 
 
 def call(
@@ -135,8 +149,8 @@ def call(
     """
     check_options("call", options, CallArguments, _CALL_ARGUMENTS)
     recovery = _new_recovery(nx, event, session, images, options, compact=compact)
-    with session_lease(nx.ledger.store, recovery.request.session, wait_s=wait) as lease:
-        return _send_all(recovery.turn_steps(lease.fence), send)
+    with session_of_process(nx.ledger.store, recovery.request.session, wait_s=wait) as lease:
+        return _send_all(recovery.turn_steps(lease), send)
 
 
 async def acall(
@@ -153,8 +167,10 @@ async def acall(
     """Do as `call` with an asynchronous `send`; a cancelled task leaves an interrupted turn."""
     check_options("acall", options, CallArguments, _CALL_ARGUMENTS)
     recovery = await nx.run(partial(_new_recovery, nx.engine, event, session, images, options, compact=compact))
-    async with async_session_lease(nx.engine.ledger.store, recovery.request.session, nx.run, wait_s=wait) as lease:
-        return await _await_all(nx, recovery.turn_steps(lease.fence), send)
+    store = nx.engine.ledger.store
+    session = recovery.request.session
+    async with async_session_of_process(store, session, nx.run, wait_s=wait) as lease:
+        return await _await_all(nx, recovery.turn_steps(lease), send)
 
 
 async def next_reply(
@@ -201,7 +217,7 @@ async def _await_all(
     try:
         while not isinstance(step := await nx.run(_next_step, steps, outcome), Answer):
             try:
-                outcome = _Outcome(await (send(step) if isinstance(step, AssembledContext) else await_compaction(step)))
+                outcome = _Outcome(await _await_step(nx, step, send))
             except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
                 outcome = _Outcome(error=error)
     except Exception:
@@ -227,11 +243,31 @@ async def await_compaction(compact: Compact) -> CompactionOutcome:
         await asyncio.wait([work])
 
 
+async def _await_step(
+    nx: AsyncEngine,
+    step: AssembledContext | Compact | SessionLease,
+    send: Callable[[AssembledContext], Awaitable[Any]],
+) -> Any:
+    if isinstance(step, AssembledContext):
+        return await send(step)
+    if isinstance(step, SessionLease):
+        return await step.take_async(nx.run)
+    return await await_compaction(step)
+
+
+def _run_step(step: AssembledContext | Compact | SessionLease, send: Callable[[AssembledContext], Any]) -> Any:
+    if isinstance(step, AssembledContext):
+        return send(step)
+    if isinstance(step, SessionLease):
+        return step.take()
+    return step(threading.Event())
+
+
 def _send_all(steps: _Steps[Answer], send: Callable[[AssembledContext], Any]) -> Answer:
     step = _next_step(steps, None)
     while not isinstance(step, Answer):
         try:
-            outcome = _Outcome(send(step) if isinstance(step, AssembledContext) else step(threading.Event()))
+            outcome = _Outcome(_run_step(step, send))
         except Exception as error:  # noqa: BLE001 - the steps decide what it means, and raise it again
             outcome = _Outcome(error=error)
         except BaseException as error:
@@ -241,8 +277,8 @@ def _send_all(steps: _Steps[Answer], send: Callable[[AssembledContext], Any]) ->
     return step
 
 
-def _next_step(steps: _Steps[Answer], outcome: _Outcome | None) -> AssembledContext | Compact | Answer:
-    """Return the next context to send or compaction to run, or the answer."""
+def _next_step(steps: _Steps[Answer], outcome: _Outcome | None) -> AssembledContext | Compact | SessionLease | Answer:
+    """Return the next context to send, compaction to run or lease to take, or the answer."""
     try:
         return next(steps) if outcome is None else steps.send(outcome)
     except StopIteration as end:
@@ -301,7 +337,7 @@ def recover(
     """
     check_options("recover", options, CallArguments)
     recovery = _Recovery(nx, request_of(ctx).with_arguments(options))
-    verdict = _classify(ctx, error)
+    verdict = classify_error(ctx, error)
     if verdict.kind != "overflow":
         if isinstance(error, BaseException):
             raise error
@@ -325,6 +361,7 @@ class _Recovery:
     limit_to_learn: int = 0
     least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
     turn: Turn | None = None  # set if the event is stored
+    lease: SessionLease | None = None  # ends with the reply
     listen: Sink = ignore_event  # called when a compaction starts and ends
 
     def assemble(self) -> AssembledContext:
@@ -341,13 +378,27 @@ class _Recovery:
             return self.nx.assemble_request(request)
         return self.nx.assemble_stored(replace(request, event=self.turn.request.event), stored)
 
-    def turn_steps(self, fence: int) -> _Steps[Answer]:
+    def turn_steps(self, lease: SessionLease) -> _Steps[Answer]:
         """Store the event, then yield contexts until one fits. Every way out but the answer closes the turn as failed.
 
-        `fence` is the token of the lease that the caller holds.
+        The lease is taken with the event, or before it where another call has the session, or anything else is wrong.
+        Then the event is assembled twice; hooks of the moment run once, so with them it is taken first.
         """
-        begin = partial(begin_turn, self.nx, self.request, fence)
-        turn = self.turn = despite_learned_limit(self.nx, self.request.settings.model, begin)
+        self.lease = lease
+        model = self.request.settings.model
+        turn: Turn | None = None
+        if lease.is_takable and not self.nx.preparation.hooks.plugins:
+            try:
+                turn = despite_learned_limit(self.nx, model, partial(begin_turn, self.nx, self.request, lease=lease))
+            except NexusError as error:
+                if not lease.is_takable or (isinstance(error, LedgerError) and is_of_storage(error)):
+                    raise
+        if turn is None:
+            outcome = yield lease
+            if outcome.error is not None:
+                raise outcome.error
+            turn = despite_learned_limit(self.nx, model, partial(begin_turn, self.nx, self.request, lease.fence))
+        self.turn = turn
         if not turn.is_new and (turn.status == "completed" or turn.calls):
             return self._stored_answer(turn)
         try:
@@ -408,25 +459,25 @@ class _Recovery:
                 except BadReply as error:  # may be the provider's error, in place of a reply
                     self.error = error
             if self.error is not None:
-                verdict = _classify(ctx, self.error)
+                verdict = classify_error(ctx, self.error)
                 if verdict.kind != "overflow":
                     raise self.error
             else:
-                verdict = _reported_overflow(ctx, result)
+                verdict = reported_overflow(ctx, result)
             self.attempts.append(Attempt(used, available, self.step, verdict))
             if verdict is not None:
                 try:
                     ctx = yield from self.smaller_context(ctx, verdict)
                     continue
                 except ContextOverflow:
-                    if not _has_content(result):
+                    if not has_content(result):
                         raise
             # Only a success proves a limit: a learned limit under which nothing fits would block the next call.
             elif self.limit_to_learn:
                 self.nx.limits.learn(ctx.model, max(self.limit_to_learn, used))
             turn = self.turn
             if turn:
-                committed = turn.record_result(result, ctx, reply)
+                committed = turn.record_result(result, ctx, reply, self.lease)
             else:
                 committed = self.nx.recorder.record(ctx, result)
             return Answer(ctx, reply, result, committed, tuple(self.attempts), tuple(self.outcomes))
@@ -435,7 +486,9 @@ class _Recovery:
         """Return a context that is smaller than the failed one by our count. Raises ContextOverflow if none is."""
         self.nx.limits.recoveries[ctx.model] += 1
         if len(self.attempts) >= MOST_CALLS:
-            raise ContextOverflow(self.attempts, f"{MOST_CALLS} calls did not fit. {_parts(ctx)}") from self.error
+            raise ContextOverflow(
+                self.attempts, f"{MOST_CALLS} calls did not fit. {parts_of_prompt(ctx)}"
+            ) from self.error
         budget = ctx.token_budget
         if verdict.part == "output" and self._lower_output_limit(ctx, verdict):
             self.step = "a shorter answer was asked for"
@@ -443,7 +496,7 @@ class _Recovery:
             # prompt must not grow.
             if (refitted := self._refit(ctx, budget.available, share=1.0)) is not None:
                 return refitted
-        limit = _prompt_limit(ctx, verdict)
+        limit = prompt_limit(ctx, verdict)
         smaller: AssembledContext | None = None
         share = RECOVER_TO * limit / budget.available
         may_compact = self.may_compact and len(self.attempts) == 1
@@ -452,14 +505,14 @@ class _Recovery:
             smaller = self._refit(ctx, limit)
         if smaller is None:
             self.step = "cut to 40 % of what did not fit"
-            smaller = self._cut_to(ctx, limit, _recovery_target(ctx, verdict, limit))
+            smaller = self._cut_to(ctx, limit, recovery_target(ctx, verdict, limit))
         if smaller is None:
             self.step = "cut to what is never cut"
             smaller = self._refit(ctx, self.least_budget) or self._refit(ctx, int(SMALLER * budget.used.total))
         if smaller is None:
-            raise ContextOverflow(self.attempts, f"nothing more can be omitted. {_parts(ctx)}") from self.error
+            raise ContextOverflow(self.attempts, f"nothing more can be omitted. {parts_of_prompt(ctx)}") from self.error
         # Limits in bytes, and usage without cached tokens, are no token limits.
-        if verdict.part != "bytes" and verdict.source != _LESS_THAN_SENT:
+        if verdict.part != "bytes" and verdict.source != LESS_THAN_SENT:
             self.limit_to_learn = limit
         return smaller
 
@@ -531,70 +584,3 @@ def partial_reply(error: BaseException) -> str:
     """
     partial = getattr(error, "partial", "")
     return partial if isinstance(partial, str) else ""
-
-
-def _prompt_limit(ctx: AssembledContext, verdict: OverflowVerdict) -> int:
-    """Return the limit of the next prompt by our count: below the failed size and the reported limit."""
-    budget = ctx.token_budget
-    failed = budget.used.total
-    limit = SMALLER * min(failed, budget.available)
-    reported = learned_window(verdict)
-    if reported is not None:
-        if verdict.limit_of != "input":  # the window includes the reply
-            reported = max(reported - budget.reserve_response, reported // 2)
-        counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
-        # Where the provider counted fewer tokens than we did, its limit is larger in our tokens.
-        limit = min(reported * (failed / counted if counted > failed else 1.0), limit)
-    return max(int(limit), 1)
-
-
-def _recovery_target(ctx: AssembledContext, verdict: OverflowVerdict, limit: int) -> int:
-    """Return the size of the next prompt by our count: 40 % of the provider's limit if it names one, within `limit`."""
-    reported = learned_window(verdict)
-    if reported is None:
-        return int(RECOVER_TO * limit)
-    counted = max(verdict.input_tokens or verdict.requested - verdict.output_tokens, 0)
-    failed = ctx.token_budget.used.total
-    return min(int(RECOVER_TO * reported * (failed / counted if counted > failed else 1.0)), limit)
-
-
-def _parts(ctx: AssembledContext) -> str:
-    """Return a sentence with the tokens of a context's parts, the largest first."""
-    used = ctx.token_budget.used
-    sizes = (
-        (used.system_prompt, "system prompt"), (used.tools, "tools"), (used.history, "history"),
-        (used.event, "current message"),
-    )  # fmt: skip
-    parts = "; ".join(f"{name} {tokens:,}" for tokens, name in sorted(sizes, reverse=True) if tokens)
-    return f"Tokens of the last call: {parts}"
-
-
-def _classify(ctx: AssembledContext, error: object) -> OverflowVerdict:
-    return classify(error, provider=ctx.provider, window=ctx.accounting.model_info.context_tokens)
-
-
-def _reported_overflow(ctx: AssembledContext, result: AgentResult) -> OverflowVerdict | None:
-    """Return a verdict if the error, the usage or the stop reason of a reply shows that the prompt did not fit."""
-    if result.error is not None and (reported := _classify(ctx, result.error)).kind == "overflow":
-        return reported
-    verdict = detect_silent_overflow(
-        result.usage,
-        window=ctx.accounting.model_info.context_tokens,
-        stop_reason=result.provider_stop_reason or result.stop_reason,
-        text_empty=not _has_content(result),
-        sent_tokens=ctx.token_budget.used.total,
-    )
-    # Gateways that omit cached tokens from the usage report less than was sent, although the prompt fit.
-    is_full = result.stop_reason == "max_tokens" and not _has_content(result)
-    if verdict is None or verdict.source != _LESS_THAN_SENT or is_full:
-        return verdict
-    return None
-
-
-def _has_content(result: AgentResult) -> bool:
-    """Return whether a reply contains text or a tool call."""
-    return any(
-        isinstance(part, ToolCall) or (isinstance(part, Text) and bool(part.text.strip()))
-        for message in result.messages
-        for part in message.parts
-    )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from nexus.assembly.record import build_commit, calibration_key, new_session_metadata, update_calibration
 from nexus.context import AssembledContext
@@ -16,6 +19,9 @@ from nexus.ledger.unrecorded_replies import UnrecordedReplies, UnrecordedReply, 
 from nexus.providers.server_edits import has_compaction
 from nexus.types.ledger_entries import Commit, Committed
 from nexus.types.request import AgentResult
+
+if TYPE_CHECKING:
+    from nexus.ledger.lease import SessionLease
 
 
 class Recorder:
@@ -31,8 +37,13 @@ class Recorder:
         self._preparation = preparation
         self._mirror = mirror
 
-    def record(self, ctx: AssembledContext, result: AgentResult, reply: object = None) -> Committed:
-        """Record a reply that `read_reply` has read; see `Engine.record`. `reply`: as received, for errors."""
+    def record(
+        self, ctx: AssembledContext, result: AgentResult, reply: object = None, lease: SessionLease | None = None
+    ) -> Committed:
+        """Record a reply that `read_reply` has read; see `Engine.record`. `reply`: as received, for errors.
+
+        The same commit ends the lease, unless more is to be written under it.
+        """
         if not isinstance(ctx, AssembledContext):
             raise UnreadableFile(
                 f"context is {type(ctx).__name__} (pass the one that `assemble` returned)", code="bad_context"
@@ -40,6 +51,9 @@ class Recorder:
         now_ms = self._preparation.clock_ms()
         commit = build_commit(ctx, result, self._preparation.counter, now_ms)
         mirrored = ctx.mirrored
+        pins_compaction = mirrored is None and any(map(has_compaction, result.messages))
+        if lease is not None and not pins_compaction:
+            commit = replace(commit, lease=lease.end())
         reply = result if reply is None else reply
         try:
             if mirrored is not None and isinstance(mirrored.state, PlacedList):
@@ -50,7 +64,9 @@ class Recorder:
             if is_of_storage(error):
                 error.keep_reply(reply, error.kept_in)
             raise
-        if committed.added and mirrored is None and any(map(has_compaction, result.messages)):
+        if lease is not None:
+            lease.note(committed, commit.lease)
+        if committed.added and pins_compaction:
             self._pin_compaction(ctx.session_label, committed)
         if committed.added and ctx.cut is not None:
             self._preparation.windows.keep_after(ctx, ctx.cut, committed.thread)
@@ -101,7 +117,7 @@ class Recorder:
                 raise
             turn = commit.turn.turn if commit.turn is not None else 0
             principal = ctx.provenance.settings.principal
-            waiting = (label, turn, late_base(ctx, commit), commit, metadata, principal)
+            waiting = (label, turn, late_base(ctx, commit), replace(commit, lease=None), metadata, principal)
             error.kept_in = self.unrecorded.add(UnrecordedReply(store.tenant, *waiting))
             raise
 

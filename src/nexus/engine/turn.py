@@ -18,7 +18,7 @@ from nexus.assembly.record import build_event_commit, continued_turn, new_sessio
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
 from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
 from nexus.engine.late_replies import partial_messages, record_waiting_reply, try_store_late
-from nexus.errors import BadEvent, BadReply, IdempotencyConflict, TurnSuperseded, UnreadableFile
+from nexus.errors import BadEvent, BadReply, IdempotencyConflict, SessionBusy, TurnSuperseded, UnreadableFile
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
 from nexus.ledger.replay import Turn as StoredTurn
@@ -35,6 +35,7 @@ from nexus.types.validation import check_options, checked
 if TYPE_CHECKING:
     from nexus.engine.recorder import Recorder
     from nexus.ledger.history_operations import Ledger
+    from nexus.ledger.lease import SessionLease
     from nexus.tokens.counter import TokenCounter
 
 CANCELED = "canceled"
@@ -264,8 +265,10 @@ class Turn:
             raise BadReply("turn has no context to record a reply to (call `turn.assemble()` and send that context)")
         return self.record_result(read_reply(reply), ctx, reply)
 
-    def record_result(self, result: AgentResult, ctx: AssembledContext, reply: object) -> Committed:
-        """Store a reply that `read_reply` has read; see `record`."""
+    def record_result(
+        self, result: AgentResult, ctx: AssembledContext, reply: object, lease: SessionLease | None = None
+    ) -> Committed:
+        """Store a reply that `read_reply` has read; see `record`. The same commit ends the lease."""
         if result.error is None and not any(message.has_content() for message in result.messages):
             why = "no stop reason"
             if result.stop_reason:
@@ -275,7 +278,7 @@ class Turn:
         if stored is not None and stored.fence != self._fence:
             stored = dataclasses.replace(stored, fence=self._fence)
             ctx = dataclasses.replace(ctx, provenance=dataclasses.replace(ctx.provenance, stored_event=stored))
-        committed = self.engine.recorder.record(ctx, result, reply)
+        committed = self.engine.recorder.record(ctx, result, reply, lease)
         self._ctx = self._event = self._waiting = None
         self.last_reply = reply
         self._fence = committed.fence or self._fence
@@ -492,8 +495,11 @@ def open_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn | No
     return Turn(engine, replace(request, event=surroundings_of(entries)), position, fence=fence)
 
 
-def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
-    """Store a request's event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds."""
+def begin_turn(engine: TurnEngine, request: Request, fence: int = 0, lease: SessionLease | None = None) -> Turn:
+    """Store a request's event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds.
+
+    If it is not held, the commit of the event takes it. Raises SessionBusy or HeadMoved if the lease must be taken before.
+    """
     engine.recorder.record_waiting()
     engine.recorder.unrecorded.reserve()
     event = request.event
@@ -511,7 +517,10 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
         metadata = new_session_metadata(ctx, ledger.store)
         thread = ledger.store.thread_of(label)
         is_open = thread is not None and ledger.store.thread(thread).open_turn
+    taking = lease if lease is not None and lease.is_takable else None
     if known is not None:
+        if taking is not None:
+            raise SessionBusy(label, "", 0)
         if fence:  # shuts out the program that had the turn before, unless that has completed it meanwhile
             record_waiting_reply(ledger, engine.recorder.unrecorded, label, known.turn)
             with suppress(TurnSuperseded):
@@ -521,12 +530,18 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn:
     fields = event_fields(event, principal, surroundings)
     commit = build_event_commit(ctx, engine.counter, engine.clock_ms(), keys, fields)
     commit = replace(commit, turn=continued_turn(ctx) if is_open else None, fence=fence)
+    if taking is not None:  # nobody else may have written since the context was assembled
+        commit = replace(commit, lease=taking.beginning(), expected_head=ctx.provenance.manifest.head)
     committed = ledger.commit(label, commit, metadata)
+    if taking is not None:
+        taking.note(committed, commit.lease)
     if not committed.added:  # another call stored the event meanwhile
+        if taking is not None:
+            raise SessionBusy(label, "", 0)
         other = turn_with_event(ledger, label, event, principal)
         return Turn(engine, request, other or TurnPosition(committed.thread, committed.head, committed.turn))
-    head, head_hash = ledger.store.head(committed.thread)
-    if head != committed.head:  # another program wrote since
+    head_hash = committed.head_hash
+    if not head_hash:
         (entry,) = ledger.store.entries(committed.thread, committed.head - 1, committed.head)
         head_hash = entry.hash
     position = TurnPosition(committed.thread, committed.head, committed.turn)

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias, TypeVar
 from nexus.errors import NexusError, SessionBusy
 from nexus.ledger.sessions import Lease
 from nexus.ledger.store import LedgerStore
+from nexus.types.ledger_entries import Committed, LeaseChange
 
 T = TypeVar("T")
 
@@ -55,30 +56,109 @@ _locks: weakref.WeakValueDictionary[tuple[int, str, str], _SessionLock] = weakre
 _guard = threading.Lock()
 
 
+class SessionLease:
+    """A session's lease that this program holds, or may still take: with a commit, or by itself.
+
+    Attributes:
+        fence: Fencing token of the lease; 0 while it is not held.
+    """
+
+    def __init__(self, store: LedgerStore, session: str, wait_s: float) -> None:
+        self.fence = 0
+        self._store = store
+        self._session = session
+        self._wait_s = wait_s
+        self._deadline = time.monotonic() + wait_s
+        self._holder = f"process {os.getpid()} on {_machine()} ({uuid.uuid4().hex[:8]})"
+        self._may_be_stored = False  # an interrupt may come between a write and its result
+        self._is_renewed = False
+        self._is_over = False  # what was taken behind it by a canceled call is given back
+        self._has_commits: bool = getattr(store, "changes_leases_in_commits", False)
+
+    @property
+    def is_takable(self) -> bool:
+        """True if it is not held, and a commit may take it."""
+        return self._has_commits and not self.fence
+
+    def beginning(self) -> LeaseChange:
+        """Return the change of a commit that takes the lease. Its result is for `note`."""
+        self._may_be_stored = True
+        return LeaseChange(self._holder, LEASE_MS)
+
+    def end(self) -> LeaseChange | None:
+        """Return the change of a commit that ends the lease, None if there is none. Its result is for `note`."""
+        self._is_renewed = False
+        if self.fence and self._has_commits:
+            return LeaseChange(self._holder)
+        return None
+
+    def note(self, committed: Committed, change: LeaseChange | None) -> None:
+        """Take note of a commit with a change of the lease."""
+        if change is None or not committed.changed_lease:
+            return
+        if change.ms:
+            self._hold(committed.fence)
+            return
+        _renewal.remove(self)
+        self.fence = 0
+        self._may_be_stored = self._is_renewed  # behind its end
+
+    def take(self) -> Lease:
+        """Take the lease, and wait for it. Raises SessionBusy."""
+        pauses = _pauses()
+        while (lease := self._try_to_take()) is None:
+            time.sleep(next(pauses))
+        return lease
+
+    async def take_async(self, run: RunInThread) -> Lease:
+        """Take the lease, and wait for it without blocking the event loop. Raises SessionBusy."""
+        pauses = _pauses()
+        lease: Lease | None = await run(self._try_to_take)
+        while lease is None:
+            await asyncio.sleep(next(pauses))
+            lease = await run(self._try_to_take)
+        return lease
+
+    def renew(self) -> None:
+        """Let the lease last longer."""
+        self._is_renewed = True
+        self._store.take_lease(self._session, self._holder, LEASE_MS)
+
+    def release(self) -> None:
+        """Give the lease back if the ledger may have it."""
+        self._is_over = True
+        _renewal.remove(self)
+        if self._may_be_stored:
+            self._store.release_lease(self._session, self._holder)
+
+    @property
+    def may_be_stored(self) -> bool:
+        """True if the ledger may have the lease."""
+        return self._may_be_stored
+
+    def _hold(self, fence: int) -> None:
+        self.fence = fence
+        _renewal.add(self)
+        if self._is_over:
+            self.release()
+
+    def _try_to_take(self) -> Lease | None:
+        self._may_be_stored = True
+        while (lease := self._store.take_lease(self._session, self._holder, LEASE_MS)).holder != self._holder:
+            if not _has_ended(lease.holder):
+                if time.monotonic() >= self._deadline:
+                    raise SessionBusy(self._session, lease.holder, self._wait_s)
+                return None
+            self._store.release_lease(self._session, lease.holder)
+        self._hold(lease.fence)
+        return lease
+
+
 @contextmanager
 def session_lease(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -> Generator[Lease]:
     """Hold a session while the block runs; return its lease. Raises SessionBusy after `wait_s` seconds of waiting."""
-    lock = _lock_of(store, session)
-    holder = _new_holder()
-    deadline = time.monotonic() + wait_s
-    if not lock.lock.acquire(timeout=max(wait_s, 0)):
-        raise SessionBusy(session, "", wait_s)
-    try:
-        pauses = _pauses()
-        while (lease := store.take_lease(session, holder, LEASE_MS)).holder != holder:
-            if _has_ended(lease.holder):
-                store.release_lease(session, lease.holder)
-                continue
-            if time.monotonic() >= deadline:
-                raise SessionBusy(session, lease.holder, wait_s)
-            time.sleep(next(pauses))
-        try:
-            with _renewal.of(store, session, holder):
-                yield lease
-        finally:
-            store.release_lease(session, holder)
-    finally:
-        lock.lock.release()
+    with session_of_process(store, session, wait_s=wait_s) as lease:
+        yield lease.take()
 
 
 @asynccontextmanager
@@ -86,8 +166,36 @@ async def async_session_lease(
     store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S
 ) -> AsyncGenerator[Lease]:
     """Hold a session while the block runs, without blocking the event loop; see `session_lease`."""
+    async with async_session_of_process(store, session, run, wait_s=wait_s) as lease:
+        yield await lease.take_async(run)
+
+
+@contextmanager
+def session_of_process(store: LedgerStore, session: str, *, wait_s: float = WAIT_S) -> Generator[SessionLease]:
+    """Hold a session within this process while the block runs, and its lease as soon as that is taken.
+
+    Raises SessionBusy after `wait_s` seconds of waiting.
+    """
     lock = _lock_of(store, session)
-    holder = _new_holder()
+    lease = SessionLease(store, session, wait_s)
+    if not lock.lock.acquire(timeout=max(wait_s, 0)):
+        raise SessionBusy(session, "", wait_s)
+    try:
+        try:
+            yield lease
+        finally:
+            lease.release()
+    finally:
+        lock.lock.release()
+
+
+@asynccontextmanager
+async def async_session_of_process(
+    store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S
+) -> AsyncGenerator[SessionLease]:
+    """Hold a session as `session_of_process` does, without blocking the event loop."""
+    lock = _lock_of(store, session)
+    lease = SessionLease(store, session, wait_s)
     deadline = time.monotonic() + wait_s
     for pause in _pauses():
         if lock.lock.acquire(blocking=False):
@@ -96,19 +204,11 @@ async def async_session_lease(
             raise SessionBusy(session, "", wait_s)
         await asyncio.sleep(pause)
     try:
-        try:  # a canceled call may have taken the lease all the same
-            pauses = _pauses()
-            while (lease := await run(store.take_lease, session, holder, LEASE_MS)).holder != holder:
-                if _has_ended(lease.holder):
-                    await run(store.release_lease, session, lease.holder)
-                    continue
-                if time.monotonic() >= deadline:
-                    raise SessionBusy(session, lease.holder, wait_s)
-                await asyncio.sleep(next(pauses))
-            with _renewal.of(store, session, holder):
-                yield lease
+        try:
+            yield lease
         finally:
-            await shielded(run(store.release_lease, session, holder))
+            if lease.may_be_stored:  # a canceled call may have taken it all the same
+                await shielded(run(lease.release))
     finally:
         lock.lock.release()
 
@@ -132,10 +232,6 @@ def _lock_of(store: LedgerStore, session: str) -> _SessionLock:
     key = (id(store) if store.location == ":memory:" else 0, f"{store.location}\0{store.tenant}", session)
     with _guard:
         return _locks.setdefault(key, _SessionLock())
-
-
-def _new_holder() -> str:
-    return f"process {os.getpid()} on {_machine()} ({uuid.uuid4().hex[:8]})"
 
 
 @cache
@@ -173,24 +269,22 @@ class _Renewal:
     """One thread of this process that renews all leases held in it."""
 
     def __init__(self) -> None:
-        self._leases: set[tuple[LedgerStore, str, str]] = set()
+        self._leases: set[SessionLease] = set()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    @contextmanager
-    def of(self, store: LedgerStore, session: str, holder: str) -> Generator[None]:
-        """Renew a lease while the block runs."""
-        lease = (store, session, holder)
+    def add(self, lease: SessionLease) -> None:
+        """Renew a lease until it is removed."""
         with self._guard:
             self._leases.add(lease)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="nexus leases", daemon=True)
                 self._thread.start()
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._leases.discard(lease)
+
+    def remove(self, lease: SessionLease) -> None:
+        """Renew a lease no longer."""
+        with self._guard:
+            self._leases.discard(lease)
 
     def _run(self) -> None:
         while True:
@@ -201,11 +295,10 @@ class _Renewal:
                     self._thread = None
                     return
             for lease in leases:
-                store, session, holder = lease
                 # Under the lock, so that no lease is renewed after its release.
                 with self._guard, suppress(NexusError, OSError):  # the next round tries again; a lease lasts for three
                     if lease in self._leases:
-                        store.take_lease(session, holder, LEASE_MS)
+                        lease.renew()
 
 
 _renewal = _Renewal()

@@ -113,6 +113,9 @@ class HistoryStore(Protocol):
         that repeats a request after a lost answer gets the same answer. An archived session can be appended to and
         stays archived. Raises HeadMoved (`base` and a session that exists), CompactionSuperseded,
         TurnSuperseded (`turn`, `fence`), IdempotencyConflict, BadReference, LedgerBusy, LedgerFull.
+
+        A store with the attribute `changes_leases_in_commits` set to True also takes or ends `Commit.lease`, and raises
+        SessionBusy if another holder has it.
         """
         ...
 

@@ -18,7 +18,7 @@ from nexus.types import session_key
 from nexus.types.block import ContextWarning
 from nexus.types.request import Request
 from nexus.types.settings import Settings
-from nexus.types.tool_definition import canonical, iter_definitions, tool_metadata
+from nexus.types.tool_definition import ToolList, canonical, tool_rows
 
 MANAGED = "worker:managed"
 """Session for which a manager's own rights are decided; it belongs to nobody."""
@@ -61,8 +61,8 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
     tools = request.tools
     if grant.denied_tools:
         granted = {*grant.tools, None}  # None: a definition without a name, which is rejected where it is read
-        rows = ((tool_metadata(definition), definition) for definition in iter_definitions(tools))
-        tools = tuple(cast("dict[str, Any]", row) for tool, row in rows if (tool and tool.name) in granted)
+        rows = tool_rows(tools)
+        tools = ToolList(cast("dict[str, Any]", row) for tool, row in rows if (tool and tool.name) in granted)
     request = replace(request, session=grant.session, settings=settings, tools=tools, chooses_session=False)
     return AuthorizedRequest(request, grant.denied_tools, warnings)
 

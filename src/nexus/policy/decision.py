@@ -15,7 +15,7 @@ from nexus.policy.values import MESSAGING, REPLY, DeniedTool, Grant, Policy, Too
 from nexus.types.block import ContextWarning
 from nexus.types.request import Request
 from nexus.types.settings import AgentRole
-from nexus.types.tool_definition import ToolMetadata, iter_definitions, tool_metadata
+from nexus.types.tool_definition import ToolMetadata, tool_rows
 
 SOURCE = "nexus:policy"
 TOOLSET_SEPARATOR = " & "
@@ -52,8 +52,7 @@ def decide(
         check_owner(label, principal, matches, names_of)
     toolsets = applied_toolsets(requested.toolset, role, matches)
     tools: dict[str, tuple[ToolMetadata, Mapping[str, Any]]] = {}
-    for definition in iter_definitions(request.tools):
-        tool = tool_metadata(definition)
+    for tool, definition in tool_rows(request.tools):
         if tool is not None:  # a definition without a name is rejected where definitions are read
             tools[tool.name] = (tool, definition)
     reasons = {name: denial_reason(tool, role, matches, toolsets) for name, (tool, _) in sorted(tools.items())}

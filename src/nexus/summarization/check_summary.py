@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from nexus.summarization.extractive.statements import FRAME_MARKERS
 from nexus.summarization.extractive.summary import MARGIN_PERCENT, TASK
+from nexus.text.late_pattern import late_pattern
 from nexus.types.sanitize import sanitize_text
 
 Fault: TypeAlias = Literal[
@@ -50,9 +51,9 @@ _FORMS: dict[Fault, str] = {
     "forged marker": rf"\[\\*(?:{FRAME_MARKERS})",
 }
 _PATTERNS: dict[Fault, re.Pattern[str]] = {
-    fault: re.compile(form, re.IGNORECASE | re.MULTILINE) for fault, form in _FORMS.items()
+    fault: late_pattern(form, re.IGNORECASE | re.MULTILINE) for fault, form in _FORMS.items()
 }
-_WORDS = re.compile(r"[^\W_]+|[\u3400-\u9fff]")
+_WORDS = late_pattern(r"[^\W_]+|[\u3400-\u9fff]")
 
 
 def check_summary(

@@ -34,6 +34,7 @@ from nexus.render.context_json import RENDERERS
 from nexus.summarization.prompt import build_summarize_prompt, strip_thinking
 from nexus.summarization.summarizer import SummaryReply, SummaryRequest
 from nexus.text.as_received import ReceivedFormat
+from nexus.text.late_pattern import late_pattern
 from nexus.text.redact import redact
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.counter import TokenCounter, get_counter
@@ -56,7 +57,7 @@ _FRAME_TOKENS = 32  # upper bound of the tokens that a format adds to one messag
 _POLL_S = 0.1  # between two looks whether the summary is still wanted
 _LIMIT_FIELDS = ("max_tokens", "max_completion_tokens")
 _RESERVED_FIELDS = frozenset({"model", "messages", "temperature", "stream", "n", "tools", "functions", *_LIMIT_FIELDS})
-_REJECTED = re.compile(
+_REJECTED = late_pattern(
     r"unsupported|not support|unknown|unrecogni[sz]ed|unexpected|extra_forbidden|extra (?:inputs|fields)|not permitted|not allowed|only the default",
     re.IGNORECASE,
 )

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nexus.summarization.extractive.statements import truncate_line
 from nexus.summarization.extractive.summary import HEADINGS
+from nexus.text.late_pattern import late_pattern
 from nexus.text.redact import redact
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import StoredMessage
@@ -24,8 +25,8 @@ from nexus.types.sanitize import sanitize_text
 # Characters of a tool result or a text, from its beginning and end.
 RESULT_CHARS = 2_000
 _TEXT_CHARS = 12_000
-_OPENING_TAG = re.compile(r"\s*(?:<(think|thinking|reasoning|thought)>|\[(THINK)\])", re.IGNORECASE)
-_CLOSING_TAG = re.compile(r"</(?:think|thinking|reasoning|thought)>|\[/THINK\]", re.IGNORECASE)
+_OPENING_TAG = late_pattern(r"\s*(?:<(think|thinking|reasoning|thought)>|\[(THINK)\])", re.IGNORECASE)
+_CLOSING_TAG = late_pattern(r"</(?:think|thinking|reasoning|thought)>|\[/THINK\]", re.IGNORECASE)
 _OPEN = "=== transcript ==="
 _CLOSE = "=== end of transcript ==="
 _PREVIOUS_OPEN = "=== summary so far ==="

@@ -183,6 +183,14 @@ class TurnPosition(Struct, frozen=True):
     """Number of the turn."""
 
 
+class LeaseChange(Struct, frozen=True):
+    """A session's lease, as the transaction of a commit takes or ends it."""
+
+    holder: str
+    ms: int = 0
+    """How long it lasts unless it is renewed; 0 ends it."""
+
+
 class Commit(Struct, frozen=True):
     """Everything that one transaction writes to a session."""
 
@@ -211,6 +219,8 @@ class Commit(Struct, frozen=True):
     fence: int | None = None
     """Fencing token of the writer: no later one may have written to the session. 0 takes the next token, so that all
     writers before it are too late. None for entries that belong to no turn."""
+    lease: LeaseChange | None = None
+    """Lease to take before the entries, with the next token, or to end behind them. Needs a `fence`."""
 
 
 class Committed(Struct, frozen=True):
@@ -224,6 +234,10 @@ class Committed(Struct, frozen=True):
     turn: int
     fence: int = 0
     """Fencing token with which it was written."""
+    changed_lease: bool = False
+    """True if the commit's `lease` was taken or ended. It is not if all entries were known."""
+    head_hash: bytes = b""
+    """Hash of the newest entry; empty from a store that does not say."""
 
 
 class StoredCalibration(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -29,11 +29,32 @@ class ToolSource(Protocol):
         ...
 
 
+class ToolList(tuple[dict[str, Any], ...]):  # noqa: SLOT001 - what is derived has its place in the instance
+    """Usable definitions, whose owner nobody else is: what follows from them is derived once."""
+
+    @cached_property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The definitions as specs (`canonical`)."""
+        return _specs(self)
+
+    @cached_property
+    def rows(self) -> tuple[tuple[ToolMetadata | None, Mapping[str, Any]], ...]:
+        """The definition of each tool, with its metadata (`tool_rows`)."""
+        return tuple(_tool_rows(self))
+
+    @cached_property
+    def has_shell(self) -> bool:
+        """Whether one of the tools runs commands (`offers_shell`)."""
+        return any(map(_runs_commands, self.rows))
+
+
 def tool_definitions(tools: Iterable[dict[str, Any]] | ToolSource) -> tuple[dict[str, Any], ...]:
     """Return the definitions, or a registry's, with categories and roles if it has the method `offers`.
 
     Raises BadTool if a registry returns anything else.
     """
+    if isinstance(tools, ToolList):
+        return tools
     if isinstance(tools, ToolSource):
         return check_definitions(getattr(tools, "offers", tools.get_all_tool_definitions)(), tools)
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
@@ -49,12 +70,14 @@ def check_definitions(value: object, registry: object) -> tuple[dict[str, Any], 
     return tuple(dict(item) for item in cast("Sequence[Mapping[str, Any]]", value))
 
 
-def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, Any], ...], list[str]]:
+def usable_definitions(definitions: Iterable[object]) -> tuple[ToolList, list[str]]:
     """Return the definitions that can be sent, and a line for each tool that is omitted because it cannot.
 
-    A list often comes from an MCP server or a plugin, and one broken entry must not cost the call all the others. Raises
+    Equal definitions are one list, made of copies: their owner may change its own between two calls. A list often comes from an MCP server or a plugin, and one broken entry must not cost the call all the others. Raises
     BadTool for an entry of another type, and if no definition is usable.
     """
+    if isinstance(definitions, ToolList):
+        return definitions, []
     items = tuple(definitions)
     for wrong in (item for item in items if not isinstance(item, Mapping)):
         raise BadTool(
@@ -62,8 +85,9 @@ def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, A
         )
     mappings = cast("tuple[Mapping[str, Any], ...]", items)
     try:
-        if not _problems_of_json(msgspec.json.encode(mappings)):
-            return cast("tuple[dict[str, Any], ...]", items), []
+        tools = _tools_from_json(msgspec.json.encode(mappings))
+        if tools is not None:
+            return tools, []
     except (TypeError, ValueError, RecursionError):  # not plain JSON, or with lone surrogates
         pass
     usable: list[dict[str, Any]] = []
@@ -86,7 +110,7 @@ def usable_definitions(definitions: Iterable[object]) -> tuple[tuple[dict[str, A
             distinct.append(definition)
         else:
             problems.append(f"tool {definition_name(definition)!r} is defined again further on")
-    return tuple(distinct), [*(f"omitted: {problem}" for problem in problems), *changes]
+    return ToolList(distinct), [*(f"omitted: {problem}" for problem in problems), *changes]
 
 
 def _key(definition: Mapping[str, Any]) -> str:
@@ -103,19 +127,20 @@ def _full_name(definition: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=32)  # every call of a session comes with the same definitions
-def _problems_of_json(definitions: bytes) -> bool:
-    """Return whether one of the definitions is unusable."""
+def _tools_from_json(definitions: bytes) -> ToolList | None:
+    """Return the definitions; None if one of them is unusable."""
+    tools = ToolList(msgspec.json.decode(definitions))
     keys = set[str]()
     try:
-        for definition in single_definitions(msgspec.json.decode(definitions)):
+        for definition in single_definitions(tools):
             keys_before = len(keys)
             key = _key(_checked_definition(definition))
             keys.add(key)
             if len(keys) == keys_before:
-                return True
+                return None
     except BadTool:
-        return True
-    return False
+        return None
+    return tools
 
 
 def single_definitions(definitions: Iterable[Mapping[str, Any]]) -> Iterator[object]:
@@ -293,30 +318,44 @@ SKILL_TOOL = "use_skill"
 """Tool by which an agent loads a skill by its name (`nexus.agents.tools`)."""
 
 
+def tool_rows(definitions: Iterable[Mapping[str, Any]]) -> Iterable[tuple[ToolMetadata | None, Mapping[str, Any]]]:
+    """Return the definition of each tool, with its metadata. Raises BadTool."""
+    if isinstance(definitions, ToolList):
+        return definitions.rows
+    return _tool_rows(definitions)
+
+
+def _tool_rows(definitions: Iterable[Mapping[str, Any]]) -> Iterator[tuple[ToolMetadata | None, Mapping[str, Any]]]:
+    return ((tool_metadata(definition), definition) for definition in iter_definitions(definitions))
+
+
 def offers_tool(definitions: Iterable[Mapping[str, Any]], name: str) -> bool:
     """Return True if one of the tools has this name."""
-    tools = map(tool_metadata, iter_definitions(definitions))
-    return any(tool is not None and tool.name == name for tool in tools)
+    return any(tool is not None and tool.name == name for tool, _ in tool_rows(definitions))
 
 
 def reading_tool(definitions: Iterable[Mapping[str, Any]]) -> str:
     """Return the name of the first tool that reads files, by its name; "" if there is none."""
-    tools = map(tool_metadata, iter_definitions(definitions))
-    return next((tool.name for tool in tools if tool is not None and _bare_name(tool) in _READER_NAMES), "")
+    tools = (tool for tool, _ in tool_rows(definitions) if tool is not None)
+    return next((tool.name for tool in tools if _bare_name(tool) in _READER_NAMES), "")
 
 
 def offers_shell(definitions: Iterable[Mapping[str, Any]]) -> bool:
     """Return True if one of the tools runs commands, by its name or by a parameter named `command` or `cmd`."""
-    for definition in iter_definitions(definitions):
-        metadata = tool_metadata(definition)
-        if metadata is not None and _bare_name(metadata) in _SHELL_NAMES:
+    if isinstance(definitions, ToolList):
+        return definitions.has_shell
+    return any(map(_runs_commands, tool_rows(definitions)))
+
+
+def _runs_commands(row: tuple[ToolMetadata | None, Mapping[str, Any]]) -> bool:
+    metadata, definition = row
+    if metadata is not None and _bare_name(metadata) in _SHELL_NAMES:
+        return True
+    function = function_schema(definition)
+    for key in SCHEMA_KEYS:
+        properties = mapping(mapping(function.get(key)).get("properties"))
+        if not _COMMAND_PARAMETERS.isdisjoint(properties):
             return True
-        function = function_schema(definition)
-        schemas = (function.get(key) for key in SCHEMA_KEYS)
-        for schema in schemas:
-            properties = mapping(mapping(schema).get("properties"))
-            if not _COMMAND_PARAMETERS.isdisjoint(properties):
-                return True
     return False
 
 
@@ -371,6 +410,8 @@ def canonical(definitions: Iterable[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
 
     Accepts OpenAI's `{"type": "function", "function": …}`, Anthropic's `input_schema`, Gemini's and plain `parameters`.
     """
+    if isinstance(definitions, ToolList):
+        return definitions.specs
     items = list(definitions)
     try:
         return _specs_from_json(msgspec.json.encode(items))

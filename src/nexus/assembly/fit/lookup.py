@@ -14,7 +14,7 @@ from typing import Any
 
 from nexus.types.history import Lookup
 from nexus.types.ledger_entries import MessageRef
-from nexus.types.tool_definition import definition_name, iter_definitions, read_definition
+from nexus.types.tool_definition import read_definition, tool_rows
 
 RECALL = "recall"
 """Name of the tool that searches and opens the history (see `nexus.agents.tools.history`)."""
@@ -27,7 +27,7 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 def lookup_with(tools: Sequence[Mapping[str, Any]]) -> Lookup:
     """Return the kind of pointers for a model with these tools. Another program's tool `recall` does not count."""
-    if any(_opens_history(tool) for tool in iter_definitions(tools)):
+    if any(tool is not None and tool.name == RECALL and _opens_history(row) for tool, row in tool_rows(tools)):
         return "recall"
     if tools:
         return "none"
@@ -35,8 +35,6 @@ def lookup_with(tools: Sequence[Mapping[str, Any]]) -> Lookup:
 
 
 def _opens_history(definition: Mapping[str, Any]) -> bool:
-    if definition_name(definition) != RECALL:
-        return False
     return any("reference" in schema.get("properties", ()) for _, _, schema in read_definition(definition))
 
 

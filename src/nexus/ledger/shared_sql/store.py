@@ -79,6 +79,9 @@ class SqlLedger(ABC):
     typed_errors: AbstractContextManager[None]
     """Converts the database's errors to ours."""
 
+    changes_leases_in_commits = True
+    """True if `commit` does what `Commit.lease` says, as a store of another maker may not."""
+
     outlives_holders = False
     """True if the ledger may lose power while those who hold a lease go on: then its fencing token must be durable."""
 

@@ -12,6 +12,7 @@ from nexus.errors import (
     BadReference,
     CompactionSuperseded,
     HeadMoved,
+    SessionBusy,
     TurnSuperseded,
     session_moved,
 )
@@ -34,7 +35,7 @@ from nexus.ledger.shared_sql.idempotency import is_repeat
 from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.shared_sql.write_sessions import PUT_LEASE, SessionWriter, thread_columns, upsert
-from nexus.ledger.text_encoding import encode_text, to_json
+from nexus.ledger.text_encoding import decode_text, encode_text, to_json
 from nexus.types.ledger_entries import (
     STEPS,
     AssemblyRow,
@@ -75,6 +76,7 @@ class Writing(SessionWriter):
         thread = thread or self._target(session, facts, commit.base, commit.leaves)
         number = thread.id
         fence = commit.fence or 0
+        changes_lease = False
         if not commit.entries:
             self._check_expectations(session, commit, thread)
             fence = self._pass_fence(session, commit)
@@ -92,6 +94,7 @@ class Writing(SessionWriter):
             if not added:  # what is known already is no reason to refuse: the caller only asks again
                 self._check_expectations(session, commit, thread)
                 fence = self._pass_fence(session, commit)
+                changes_lease = commit.lease is not None and commit.fence is not None
             seq, turn = thread.head_seq + 1, thread.turn + entry.starts_turn
             if added and entry.kind not in STEPS:
                 self.put_thread(thread)  # what follows reads what was just appended
@@ -117,7 +120,7 @@ class Writing(SessionWriter):
                 self._assembly(number, seqs[commit.assembly_at], row, commit.blobs)
             self.put_thread(thread)
             memo[self.tenant, session], memo[self.tenant, number] = number, thread
-        return Committed(number, thread.head_seq, added, thread.turn, fence)
+        return Committed(number, thread.head_seq, added, thread.turn, fence, changes_lease, thread.head_hash)
 
     def insert(self, record: EntryRecord, texts: Sequence[str], calls: Iterable[CallRow]) -> None:
         """Insert an entry's rows: entry, messages, search index, calls, images and keys."""
@@ -247,18 +250,31 @@ class Writing(SessionWriter):
         """Check that no later writer wrote to the session, and return the token of this one.
 
         A writer without a token gets the next one. From then on it is the least that may write. The lease keeps the token
-        of its holder, who is too late if a larger one wrote meanwhile.
+        of its holder, who is too late if a larger one wrote meanwhile. The commit may take the lease, or end it.
+
+        Raises TurnSuperseded, SessionBusy.
         """
         if commit.fence is None:
             return 0
         key = self._lease_key(session)
         self.db.lock("lease", key[1])
-        holder, expires_ms, token, fence = self._lease(key)
-        passing = commit.fence or max(token, fence) + 1
+        before = self._lease(key)
+        holder, expires_ms, token, fence = before
+        change = commit.lease
+        if change is not None and change.ms:
+            holder, expires_ms, token = self._taken(before, encode_text(change.holder), change.ms)
+            if holder != encode_text(change.holder):
+                raise SessionBusy(session, decode_text(holder), 0)
+            passing = token
+        else:
+            passing = commit.fence or max(token, fence) + 1
         if passing < fence:
             raise TurnSuperseded(session, commit.turn.turn if commit.turn else 0, "another program has taken over")
-        if passing > fence:
-            self.db.run(PUT_LEASE, (*key, holder, expires_ms, token, passing))
+        if change is not None and not change.ms and holder == encode_text(change.holder):
+            holder, expires_ms = "", 0
+        row = (holder, expires_ms, token, passing)
+        if row != before:
+            self.db.run(PUT_LEASE, (*key, *row))
         return passing
 
     def _check_entry(self, thread: int, entry: NewEntry, seq: int) -> None:

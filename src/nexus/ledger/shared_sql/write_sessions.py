@@ -236,17 +236,23 @@ class SessionWriter:
         """Take or renew a lease; see `LedgerStore.take_lease`."""
         key, name = self._lease_key(session), encode_text(holder)
         self.db.lock("lease", key[1])
+        before = self._lease(key)
+        held_by, expires_ms, token = self._taken(before, name, ms)
+        if held_by == name:
+            self.db.run(PUT_LEASE, (*key, held_by, expires_ms, token, before[3]))
+        return Lease(session, decode_text(held_by), expires_ms, token)
+
+    def _taken(self, lease: tuple[str, int, int, int], name: str, ms: int) -> tuple[str, int, int]:
+        """Return a lease's holder, end and token after `name` tried to take it: its own, or those of another holder."""
+        held_by, expires_ms, token, fence = lease
         now_ms = self.db.lease_clock_ms()
-        held_by, expires_ms, token, fence = self._lease(key)
         # A lease that seems to last longer than any does was taken by another clock, such as before a restart.
         is_held = bool(held_by) and held_by != name and now_ms < expires_ms <= now_ms + MOST_LEASE_MS
         if is_held:
-            return Lease(session, decode_text(held_by), expires_ms, token)
+            return held_by, expires_ms, token
         if held_by != name:
             token = max(token, fence) + 1
-        expires_ms = now_ms + min(ms, MOST_LEASE_MS)
-        self.db.run(PUT_LEASE, (*key, name, expires_ms, token, fence))
-        return Lease(session, holder, expires_ms, token)
+        return name, now_ms + min(ms, MOST_LEASE_MS), token
 
     def release_lease(self, session: str, holder: str) -> None:
         """End a holder's lease. Its row stays, so that tokens only rise."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, structs
@@ -18,6 +17,7 @@ from nexus.summarization.extractive.statements import (
     truncate_line,
 )
 from nexus.summarization.extractive.tool_activity import is_quoted, is_solved, tool_activity, tool_statements
+from nexus.text.late_pattern import late_pattern
 from nexus.text.message_text import is_injected, typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
@@ -36,8 +36,8 @@ _NAME_LETTERS = 3
 _LEAST_LETTERS = 6  # of a statement
 _COMPARED = 200  # open tasks and reports that are compared with each other: bounds the time
 _DONE_SHARE = 0.6  # of the words of an open task, in a later report: it is done
-_BOLD = re.compile(r"\*\*([^*]{1,300})\*\*")
-_LEAD = re.compile(r"^(?:[-*+#>•✅✓✔]+ ?|\[[ xX]\] |\d{1,3}[.)] ){1,3}")
+_BOLD = late_pattern(r"\*\*([^*]{1,300})\*\*")
+_LEAD = late_pattern(r"^(?:[-*+#>•✅✓✔]+ ?|\[[ xX]\] |\d{1,3}[.)] ){1,3}")
 _WEIGHTS: dict[Kind, int] = {"constraint": 90, "preference": 85, "decision": 70, "fact": 75, "open": 70, "done": 40}
 _ASSISTANT_WEIGHTS: dict[Kind, int] = {"decision": 45, "open": 50, "done": 40}
 _ACTIVITY = frozenset({"file", "command", "error"})

@@ -1,7 +1,7 @@
 """Patterns and word lists of extractive summarization.
 
-The tables are data: `patterns.toml` lists the words and expressions by language. They are read and compiled once, when
-this module is imported.
+The tables are data: `patterns.toml` lists the words and expressions by language. They are read once, when
+this module is imported, and each is compiled when it is first used.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from nexus.text.late_pattern import late_pattern
 from nexus.types.decoding import decodable
 
 Kind: TypeAlias = Literal[
@@ -55,11 +56,11 @@ KIND_WORDS = {kind: frozenset(words.split()) for kind, words in _TABLES.kind_wor
 # Usual names of agents' tools and of their arguments, in lower case.
 TOOL_WORDS = {group: tuple(words.split()) for group, words in _TABLES.tools.items()}
 
-_CUES = {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in _TABLES.cues.items()}
+_CUES = {name: late_pattern("|".join(forms), re.IGNORECASE) for name, forms in _TABLES.cues.items()}
 THANKS = _CUES["thanks"]
 CHANGE = _CUES["update"]
 SELF_STATEMENT = _CUES["own"]
-SLASH_COMMAND = re.compile(r"\s*/[\w:-]+\s*\Z")
+SLASH_COMMAND = late_pattern(r"\s*/[\w:-]+\s*\Z")
 """A command to the program without a request in it."""
 
 
@@ -70,10 +71,10 @@ def _compile_for_lower_case(forms: list[str]) -> re.Pattern[str]:
     """
     words = [form.removeprefix(r"\b") for form in forms if form.startswith(r"\b")]
     others = [form for form in forms if not form.startswith(r"\b")]
-    return re.compile("|".join([rf"\b(?:{'|'.join(words)})", *others]))
+    return late_pattern("|".join([rf"\b(?:{'|'.join(words)})", *others]))
 
 
-_QUESTION = re.compile(r"[?？][\"'”’) ]*\Z")
+_QUESTION = late_pattern(r"[?？][\"'”’) ]*\Z")
 _USER_CUES: tuple[tuple[Kind, str], ...] = (
     # A user's rule outranks a wish, a wish a note to remember, and so on: the strictest kind is tried first.
     ("constraint", "must"),
@@ -95,13 +96,13 @@ _LABEL_WORDS: tuple[tuple[Kind, str], ...] = (
     ("fact", "fact note remember reminder hinweis remarque nota 注意 事实 info update fyi"),
 )
 _IDENTIFIER_CHARS = 160  # a longer match is pasted data, not an identifier
-_IDENTIFIERS = tuple((row.kind, row.weight, re.compile(row.form)) for row in _TABLES.identifiers)
+_IDENTIFIERS = tuple((row.kind, row.weight, late_pattern(row.form)) for row in _TABLES.identifiers)
 # Values that a later statement may replace: kind, expression, and the wording that the sentence must have.
 VALUES = tuple(
     (
         row.kind,
-        re.compile(re.sub(r"\{([a-z]+)\}", lambda name: _TABLES.value_names[name[1]], row.form), re.IGNORECASE),
-        re.compile(row.needs, re.IGNORECASE),
+        late_pattern(re.sub(r"\{([a-z]+)\}", lambda name: _TABLES.value_names[name[1]], row.form), re.IGNORECASE),
+        late_pattern(row.needs, re.IGNORECASE),
     )
     for row in _TABLES.values
 )

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from nexus.summarization.extractive import patterns
 from nexus.summarization.extractive.patterns import KIND_WORDS, SAME_WORD, STOP_WORDS, Kind, cued_kind, find_identifiers
+from nexus.text.late_pattern import late_pattern
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.sanitize import sanitize_text
 
@@ -44,31 +45,33 @@ _TAIL_CHARS = 20_000
 _SENTENCE_CHARS = 320
 _WRAPPED_CHARS = 60
 
-_PROMPT = re.compile(r"\s{0,3}(?:\([\w.-]{1,40}\) )?(?:[\w.-]+@[\w.-]+[ :~/].{0,120}?[$%#>] |\$ \S|PS [A-Z]:\\|[➜❯] )")
+_PROMPT = late_pattern(
+    r"\s{0,3}(?:\([\w.-]{1,40}\) )?(?:[\w.-]+@[\w.-]+[ :~/].{0,120}?[$%#>] |\$ \S|PS [A-Z]:\\|[➜❯] )"
+)
 """A shell's prompt with a command; what it printed follows up to a blank line."""
-_FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
-_END = re.compile(r"(?<=[.!?…])[\"'”’)\]]{0,2}\s+(?=[^\sa-z])|(?<=[。！？；])")
+_FENCE = late_pattern(r"^[ \t]{0,3}(```|~~~)")
+_CONTROL = late_pattern(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
+_END = late_pattern(r"(?<=[.!?…])[\"'”’)\]]{0,2}\s+(?=[^\sa-z])|(?<=[。！？；])")
 FRAME_MARKERS = (
     "previous conversation summary|context summary|result unavailable|runtime context|session started|tool_use:|"
     "shared_memory|system message"
 )
-_MARKER = re.compile(rf"\[(?=\\*(?:{FRAME_MARKERS}))", re.IGNORECASE)
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|z\.B|d\.h|etc|vs|Mr|Mrs|Dr|No|Nr|approx|ca|cf|p\.ej)\.|^\d{1,3}\.)\Z")
-_DAY = re.compile(r"\b\d{1,2}\.\Z")
-_MONTH = re.compile(
+_MARKER = late_pattern(rf"\[(?=\\*(?:{FRAME_MARKERS}))", re.IGNORECASE)
+_ABBREVIATION = late_pattern(r"(?:\b(?:e\.g|i\.e|z\.B|d\.h|etc|vs|Mr|Mrs|Dr|No|Nr|approx|ca|cf|p\.ej)\.|^\d{1,3}\.)\Z")
+_DAY = late_pattern(r"\b\d{1,2}\.\Z")
+_MONTH = late_pattern(
     r"\s*(?:Jan(?:uar)?|Feb(?:ruar)?|März|Apr(?:il)?|Mai|Juni?|Juli?|Aug(?:ust)?|Sept?(?:ember)?|Okt(?:ober)?|"
     r"Nov(?:ember)?|Dez(?:ember)?)\b"
 )
-_ELEMENT = re.compile(
+_ELEMENT = late_pattern(
     r"<(system-reminder|local-command-[a-z]{1,10}|command-[a-z]{1,10}|ide_[a-z_]{1,30}|environment_details)>"
 )
-_NUMBER = re.compile(r"\d{2,}|\d[.,:/]\d")
-_NAME = re.compile(
+_NUMBER = late_pattern(r"\d{2,}|\d[.,:/]\d")
+_NAME = late_pattern(
     r"(?<=[\w,;:] )(?!I\b)[A-ZÄÖÜÉÈÀÁÍÓÚÑÇ][\w’'-]+ (?:(?:van|von|de|der|di|la|le) )?[A-ZÄÖÜÉÈÀÁÍÓÚÑÇ][\w’'-]+"
 )
-_WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_JOINED = re.compile(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
+_WIDE = late_pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_JOINED = late_pattern(r"\b\w+(?:[_/]\w+)+|\b\w+(?:-\w+)*-\d\w*")
 
 # Weights of a user's statement: with a value, with an exact name or number, any other.
 VALUE = 75
@@ -246,18 +249,18 @@ _SINGLETONS = frozenset(
 )
 # Kinds of which several may be forbidden at once. A new amount or secret code replaces the old one instead.
 _NAMES = frozenset({"port", "place", "email", "branch", "version", "hash", "language", "code language", "person"})
-_FORBIDS = re.compile(
+_FORBIDS = late_pattern(
     r"\b(?:never|do not|don['’]t|must(?: not|n['’]t)|may not|avoid|niemals|nie|nicht|keine?n?|jamais|n['’e] ?\w+ pas|nunca|no "
     r"(?:uses|toques|cambies|borres|modifiques))\b|不要|不能|不得|不可|禁止|切勿|请勿",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(
+_CLAUSE = late_pattern(
     r"[;；]\s*|,\s+(?:and|but|und|et|y)\s+|\s+(?:and|but|und)\s+(?=(?:must|never|do|don|always|keep|use|stick)\b)|(?<=[.!])\s+|，|。"
 )
-_WORDS = re.compile(r"[^\W\d_][\w'’-]*|[\u3400-\u9fff]+")
-_CJK = re.compile(r"[\u3400-\u9fff]")
-_CJK_STOP = re.compile(r"[的了是为在和与把将用到成改现这那个我你他们请要应该已经新旧吧于]+")
-_ENDING = re.compile(r"(?<=....)(?:ies|ing|ed|ly|es|s)\Z")
+_WORDS = late_pattern(r"[^\W\d_][\w'’-]*|[\u3400-\u9fff]+")
+_CJK = late_pattern(r"[\u3400-\u9fff]")
+_CJK_STOP = late_pattern(r"[的了是为在和与把将用到成改现这那个我你他们请要应该已经新旧吧于]+")
+_ENDING = late_pattern(r"(?<=....)(?:ies|ing|ed|ly|es|s)\Z")
 # Clauses of a kind that a later one is compared with: bounds the time for a text of any length.
 _LIVE_CLAUSES = 200
 

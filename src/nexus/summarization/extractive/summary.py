@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
@@ -12,6 +11,7 @@ from nexus.summarization.extractive.extract import LEFT_OPEN, QUESTION, REQUEST,
 from nexus.summarization.extractive.patterns import Kind
 from nexus.summarization.extractive.statements import PLAIN, ExtractedLine, truncate_line, weight_of
 from nexus.summarization.extractive.tool_activity import USED_WEIGHT, VALUE_WEIGHT, is_quoted, is_solved
+from nexus.text.late_pattern import late_pattern
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Text, ToolCall, ToolResult
@@ -57,7 +57,7 @@ HEADINGS: tuple[str, ...] = (TASK, *dict.fromkeys(rules.heading for rules in _RU
 _NO_TASK = "(no request in this part)"
 _LINE_CHARS = 600
 _NAMES_A_LINE = 12
-_TITLE = re.compile(r"^#{1,6}\s+(.{1,120})$|^(?:\d{1,2}\. )?\*\*(.{1,80}?):?\*\*:?$|^\d{1,2}\. ([^*:]{1,80}):$")
+_TITLE = late_pattern(r"^#{1,6}\s+(.{1,120})$|^(?:\d{1,2}\. )?\*\*(.{1,80}?):?\*\*:?$|^\d{1,2}\. ([^*:]{1,80}):$")
 _ANALYSIS_END = "\nSummary:\n"
 """Line between a model's analysis and its summary, as Claude Code stores them."""
 _ASIDES = ("Please continue the conversation from where", "If you need specific details from before")
@@ -146,7 +146,7 @@ _TASK_PERCENT = 15
 _QUOTED_PERCENT = 30
 _QUOTED_TOKENS = 80
 _FOCUS_GAIN = 30
-_WORDS = re.compile(r"\w+")
+_WORDS = late_pattern(r"\w+")
 
 
 def summarize(

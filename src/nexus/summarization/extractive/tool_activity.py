@@ -25,6 +25,7 @@ from nexus.summarization.extractive.statements import (
     sentences,
     truncate_line,
 )
+from nexus.text.late_pattern import late_pattern
 from nexus.text.message_text import typed_text
 from nexus.text.redact import redact
 from nexus.types.ledger_entries import MessageRef, StoredMessage
@@ -40,20 +41,20 @@ _QUOTE_CHARS = 200
 _SOURCE_CHARS = 48
 _WRAPPED_CHARS = 50
 
-_TO_THE_READER = re.compile(
+_TO_THE_READER = late_pattern(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous)|\b(?:assistant|ai model|language model|"
     r"system prompt)\b|\byou (?:must|should|are|will|have to|need to)\b|^your?\b|^(?:use|run|see|try|type) [\"'`]",
     re.IGNORECASE,
 )
-_FIRST_WORD = re.compile(r"[\"'“‘(]?[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*[,;:]?(?: |[\u3400-\u9fff]|$)")
-_QUOTED = re.compile(r"In .{1,60}: “.{1,300}”\Z|[\w.-]{2,42} = \S{4,80} \(.{1,60}\)\Z")
-_PAIR = re.compile(r"""["']?\b([A-Za-z][A-Za-z_.-]{1,40})["']?(?::| ?=) ?["']?([\w@.+-]{4,80})(?![\w(\[/:])""")
+_FIRST_WORD = late_pattern(r"[\"'“‘(]?[^\W\d_][^\W\d_'’-]*(?:['’-][^\W\d_]+)*[,;:]?(?: |[\u3400-\u9fff]|$)")
+_QUOTED = late_pattern(r"In .{1,60}: “.{1,300}”\Z|[\w.-]{2,42} = \S{4,80} \(.{1,60}\)\Z")
+_PAIR = late_pattern(r"""["']?\b([A-Za-z][A-Za-z_.-]{1,40})["']?(?::| ?=) ?["']?([\w@.+-]{4,80})(?![\w(\[/:])""")
 """A name with its value, in JSON, settings, headers and shell output."""
-_TOKEN = re.compile(r"[\w@.+-]{4,80}")
-_PLAIN_VALUE = re.compile(r"\D*\Z|[\d.,-]{1,3}\Z|\d{4}-\d\d-\d\d|\d+\.\d+\Z")
+_TOKEN = late_pattern(r"[\w@.+-]{4,80}")
+_PLAIN_VALUE = late_pattern(r"\D*\Z|[\d.,-]{1,3}\Z|\d{4}-\d\d-\d\d|\d+\.\d+\Z")
 """A value that does not identify anything: without a digit, a small number, a date or a measurement."""
 
-_CHANGING_NAME = re.compile(r"head|sha|oid|commit|count|size|time|line|index|total|hash", re.IGNORECASE)
+_CHANGING_NAME = late_pattern(r"head|sha|oid|commit|count|size|time|line|index|total|hash", re.IGNORECASE)
 """Names of values that the next step may change."""
 
 
@@ -213,19 +214,19 @@ def _source_of(call: ToolCall | None) -> str:
 
 
 _READ_TOOLS, _WRITE_TOOLS, _SHELL_TOOLS = (frozenset(TOOL_WORDS[kind]) for kind in ("read", "write", "shell"))
-_PATCHED = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\r\n]{0,300})", re.MULTILINE)
+_PATCHED = late_pattern(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\r\n]{0,300})", re.MULTILINE)
 _NAME = r"(?:\"([^\"\n]{1,200})\"|'([^'\n]{1,200})'|([^\s;&|<>()'\"`$]{1,200}))"
-_WRITES = re.compile(
+_WRITES = late_pattern(
     rf"(?<![0-9&<>=-])(?:>>?|\btee(?: -a)?)[ \t]{{0,3}}(?![&>(]){_NAME}|\bsed -i\S* [^\n]{{1,300}}? {_NAME}(?=\s*(?:$|[;&|\n]))"
 )
-_READS = re.compile(rf"(?:^|[;&|]\s*)(?:cat|less|head|tail|bat)(?: -\S+(?: \d+)?){{0,3}} (?!<<){_NAME}")
-_EXIT = re.compile(
+_READS = late_pattern(rf"(?:^|[;&|]\s*)(?:cat|less|head|tail|bat)(?: -\S+(?: \d+)?){{0,3}} (?!<<){_NAME}")
+_EXIT = late_pattern(
     r"(?:(?:process |command )?(?:exited|failed|finished)?,? ?(?:with )?(?:exit )?(?:code|status):? [1-9]\d{0,2}\b|exit: [1-9])",
     re.IGNORECASE,
 )
 """The exit status that a shell tool prints for a failed command, at the beginning of its first or last line."""
-_EXIT_FIELD = re.compile(r"\s*\{.{0,60000}\"(?:exit_?code|returncode)\": ?(?:-\d|[1-9])", re.DOTALL | re.IGNORECASE)
-_FAILED = re.compile(
+_EXIT_FIELD = late_pattern(r"\s*\{.{0,60000}\"(?:exit_?code|returncode)\": ?(?:-\d|[1-9])", re.DOTALL | re.IGNORECASE)
+_FAILED = late_pattern(
     r"(?:[\w./\\-]{1,80}: ){0,2}(?:\[?(?:fatal|panic|error)(?:\]|\[\w{1,12}\])?(?:: | (?=TS\d))|npm (?:ERR!|error)|ERR!|Traceback \(most recent|FAILED\b|"
     r"FAIL\b|make(?:\[\d+\])?: \*\*\*|.{0,200}(?:command not found|No such file or directory|[Pp]ermission denied)$|"
     r"(?:[a-z]\w*\.)*[A-Z]\w{0,60}(?:Error|Exception): )"
@@ -233,24 +234,26 @@ _FAILED = re.compile(
 )
 """The beginning of a line in which a program says that it failed."""
 _STATUS_LINES = 3
-_CHANGES_FOLDER = re.compile(r"^\s*cd [^\n&;]{1,300}(?:&&|;)\s*")
-_LOOKS = re.compile(
+_CHANGES_FOLDER = late_pattern(r"^\s*cd [^\n&;]{1,300}(?:&&|;)\s*")
+_LOOKS = late_pattern(
     r"\s*(?:ls|cd|pwd|cat|echo|head|tail|grep|rg|find|wc|which|tree|sed -n|git (?:status|log|diff|show|branch|fetch|blame))\b"
 )
-_FILTERS = re.compile(r"\|\s*(?:grep|rg|jq|awk|sed|cut)\b[^|]*$")
+_FILTERS = late_pattern(r"\|\s*(?:grep|rg|jq|awk|sed|cut)\b[^|]*$")
 """The end of a command that prints lines of another one's output."""
-_REMOVES = re.compile(rf"(?:^|[;&|]\s*)(?:git )?rm(?: -\S+){{0,3}} {_NAME}")
-_DENIED = re.compile(r"\s*The user doesn['’]t want to proceed.{0,400}?(?:the user said:\s*(.+)|\Z|$)", re.DOTALL)
+_REMOVES = late_pattern(rf"(?:^|[;&|]\s*)(?:git )?rm(?: -\S+){{0,3}} {_NAME}")
+_DENIED = late_pattern(r"\s*The user doesn['’]t want to proceed.{0,400}?(?:the user said:\s*(.+)|\Z|$)", re.DOTALL)
 """The text that Claude Code returns for a call that the user rejects, and the user's reason."""
-_NO_OUTPUT = re.compile(r"</?[\w-]{1,40}>\Z|Shell cwd was reset")
-_NO_PATH = re.compile(r"[\dTZ:.+-]+\Z")
+_NO_OUTPUT = late_pattern(r"</?[\w-]{1,40}>\Z|Shell cwd was reset")
+_NO_PATH = late_pattern(r"[\dTZ:.+-]+\Z")
 """A number or time after a comparison sign."""
 _FATES = frozenset({"read", "changed", "removed"})
 _SOLVED = "— solved"
-_OPTIONS = re.compile(r"\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|(?<=\s)-\S+|\s2>&1|\s*\d?>>?\s*\S+|(?<!\|)\|(?!\|).*$|<<.*$|…$")
-_LABEL_END = re.compile(r"(?<=[`)]): ")
-_ERROR_TAG = re.compile(r"</?tool_use_error>")
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)")
+_OPTIONS = late_pattern(
+    r"\"[^\"]*(?:\"|$)|'[^']*(?:'|$)|(?<=\s)-\S+|\s2>&1|\s*\d?>>?\s*\S+|(?<!\|)\|(?!\|).*$|<<.*$|…$"
+)
+_LABEL_END = late_pattern(r"(?<=[`)]): ")
+_ERROR_TAG = late_pattern(r"</?tool_use_error>")
+_HEREDOC = late_pattern(r"<<-?\s*['\"]?(\w+)")
 
 
 class _PendingCall(Struct, frozen=True):

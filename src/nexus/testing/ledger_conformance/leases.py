@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nexus.errors import BadReference, HeadMoved, TurnSuperseded
+from nexus.errors import BadReference, HeadMoved, SessionBusy, TurnSuperseded
 from nexus.ledger.sessions import Alias, NewRefUpdate
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
@@ -21,7 +21,7 @@ from nexus.testing.ledger_conformance.harness import (
     thread_of,
     together,
 )
-from nexus.types.ledger_entries import Commit, Committed, NewEntry, TurnPosition
+from nexus.types.ledger_entries import Commit, Committed, LeaseChange, NewEntry, TurnPosition
 
 MINUTE_MS = 60_000
 
@@ -95,6 +95,34 @@ def check_moved_leases(case: Case) -> None:
     store.release_lease("old", "ann")
     rename(store, "new", "next")
     equal(store.take_lease("new", "eve", MINUTE_MS).holder, "eve", "the holder after the lease was given back")
+
+
+def check_lease_of_commits(case: Case) -> None:
+    """A commit takes a free lease with its token, and writes nothing if another has it; a later one ends it."""
+    store = case.store
+    if not getattr(store, "changes_leases_in_commits", False):
+        return
+    before = store.take_lease("main", "ann", MINUTE_MS).fence
+    begin = Commit((entry("one", keys=("one",)),), fence=0, lease=LeaseChange("bob", MINUTE_MS))
+    with raises(SessionBusy, "taking a lease that another has"):
+        store.commit("main", begin)
+    equal(list(store.sessions()), [], "the sessions after a commit without its lease")
+    store.release_lease("main", "ann")
+    taken = store.commit("main", begin)
+    holds(taken.changed_lease and taken.fence > before, f"expected the lease with a later token, found {taken}")
+    equal(taken.head_hash or store.head(taken.thread)[1], store.head(taken.thread)[1], "the hash of the newest entry")
+    equal(store.take_lease("main", "cat", MINUTE_MS).holder, "bob", "the holder after the commit")
+    again = store.commit("main", begin)
+    equal((again.added, again.changed_lease), (0, False), "what the same commit again did")
+    with raises(TurnSuperseded, "writing with the token before"):
+        write(store, "main", "late", before)
+    store.commit("main", Commit((entry("two"),), fence=taken.fence, lease=LeaseChange("cat")))
+    equal(store.take_lease("main", "cat", MINUTE_MS).holder, "bob", "the holder after another ended its own")
+    store.commit("main", Commit((entry("three"),), fence=taken.fence, lease=LeaseChange("bob")))
+    after = store.take_lease("main", "cat", MINUTE_MS)
+    equal(after.holder, "cat", "the holder after the lease ended")
+    holds(after.fence > taken.fence, f"expected a later token than {taken.fence}, found {after.fence}")
+    equal(texts(store, "main"), ["one", "two", "three"], "the texts")
 
 
 # fences ---------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from nexus.render.tool_list import capabilities_text
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.block import Block, ContextWarning, block_key
 from nexus.types.environment import ORIGIN, Environment
-from nexus.types.tool_definition import iter_definitions, offers_shell, tool_metadata
+from nexus.types.tool_definition import offers_shell, tool_rows
 from nexus.types.user_profile import FRIEND_HEADING, user_profile_text
 from nexus.workspace.environment.machine import environment_section
 from nexus.workspace.prompts import prompt_text
@@ -66,8 +66,7 @@ def messaging(context: SourceContext) -> SourceResult:
     if role == "worker" or (role == "unified" and context.files is None):
         return [], []
     if role == "unified" and not (event.channel or event.platform or event.platform_actions):
-        tools = map(tool_metadata, iter_definitions(request.tools))
-        sends = any(tool is not None and tool.category == MESSAGING for tool in tools)
+        sends = any(tool is not None and tool.category == MESSAGING for tool, _ in tool_rows(request.tools))
         if not sends and block_key(block) not in context.last_blocks:
             return [], []
     return [replace(block, text=prompt_text("messaging.md"))], []
