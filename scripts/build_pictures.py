@@ -54,9 +54,11 @@ def main() -> int:
     return int(bool(failed))
 
 
-def run_in_terminal(command: list[str], folder: Path, home: Path) -> tuple[int, str]:
-    """Run a command in a new terminal and return its exit code and output."""
-    variables = {
+def run_in_terminal(
+    command: list[str], folder: Path, home: Path, variables: dict[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a command in a new terminal and return its exit code and output. `variables`: its whole environment."""
+    variables = variables or {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",

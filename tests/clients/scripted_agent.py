@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from clients.programs import Client
 from nexus.testing.model_server import ModelRequest, Response, reply
@@ -29,10 +30,14 @@ def note_text(name: str, chars: int) -> str:
 
 
 class ScriptedAgent:
-    """The scripted model of one conversation; it calls tools once in each turn."""
+    """The scripted model of one conversation; it calls tools once in each turn.
 
-    def __init__(self, client: Client) -> None:
+    `usage` returns the tokens that it reports for a request, by the names of `reply`.
+    """
+
+    def __init__(self, client: Client, usage: Callable[[ModelRequest], dict[str, int]] = lambda _: {}) -> None:
         self._client = client
+        self._usage = usage
         self._count = 0
         self._turns = set[int]()
 
@@ -46,10 +51,10 @@ class ScriptedAgent:
         listed = json.dumps(request.body[LIST_KEYS[request.format]])
         turn = int(re.findall(r"Turn (\d) of", listed)[-1])
         if not self._client.tool or turn in self._turns:
-            return reply(f"Turn {turn} is done.", reply_id=number)(request)
+            return reply(f"Turn {turn} is done.", reply_id=number, **self._usage(request))(request)
         self._turns.add(turn)
         calls = (self._call(request, number, name) for name in NOTES[turn])
-        return reply("I read the notes.", *calls, reply_id=number)(request)
+        return reply("I read the notes.", *calls, reply_id=number, **self._usage(request))(request)
 
     def is_side_request(self, model: str) -> bool:
         """Return True for a title or a route, which is no part of the conversation."""
