@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,20 +55,37 @@ class Client:
     side_models: tuple[str, ...] = ()
     """Models that it asks beside the conversation, by a part of their name."""
 
-    def run_turn(self, home: Home, environment: dict[str, str], prompt: str, *, is_first: bool) -> str:
-        """Run one turn and return what the client printed. Raises AssertionError if it fails."""
+    def start_turn(
+        self, home: Home, environment: dict[str, str], prompt: str, *, is_first: bool
+    ) -> subprocess.Popen[str]:
+        """Start the process of one turn."""
         command = [str(PROGRAMS[self.name]), *self.arguments(home, not is_first), prompt]
-        with subprocess.Popen(
+        return subprocess.Popen(
             command, cwd=home.work, env=environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as running:  # fmt: skip
-            try:
-                printed, errors = running.communicate(timeout=TURN_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(running.pid, signal.SIGKILL)  # with the programs that it started
-                raise AssertionError(f"{self.name} did not end within {TURN_TIMEOUT_S} seconds") from None
+        )  # fmt: skip
+
+    def run_turn(self, home: Home, environment: dict[str, str], prompt: str, *, is_first: bool) -> str:
+        """Run one turn and return what the client printed. Raises AssertionError if it fails."""
+        with self.start_turn(home, environment, prompt, is_first=is_first) as running:
+            return self.end_turn(running)
+
+    def end_turn(self, running: subprocess.Popen[str], timeout_s: float = TURN_TIMEOUT_S) -> str:
+        """Wait for the end of a turn and return what the client printed. Raises AssertionError if it failed."""
+        try:
+            printed, errors = running.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            stop(running)
+            raise AssertionError(f"{self.name} did not end within {timeout_s} seconds") from None
         assert not running.returncode, f"{self.name} ended with {running.returncode}: {printed[-400:]} {errors[-400:]}"
         return printed
+
+
+def stop(running: subprocess.Popen[str]) -> None:
+    """Kill a client with the programs that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
 
 
 def environment_of(client: Client, home: Home) -> dict[str, str]:
@@ -194,7 +212,7 @@ CLIENTS = (
         "openai",
         lambda home, continues: [
             *(["-c"] if continues else []),
-            *("-m", "scripted", "--functions", str(home.path / "llm" / "tools.py")),
+            *("-m", "scripted", "--chain-limit", "0", "--functions", str(home.path / "llm" / "tools.py")),
         ],
         _llm,
         tool="read_note",

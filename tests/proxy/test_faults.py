@@ -17,7 +17,8 @@ import pytest
 
 import nexus
 from nexus.errors import LedgerFull
-from nexus.testing.model_server import break_stream, hang, model_server, reply, respond
+from nexus.testing.model_server import ModelRequest, Response, break_stream, hang, model_server, reply, respond
+from nexus.types.message import ToolCall
 from proxy.running import RunningProxy, running_proxy
 from proxy.test_formats import FORMATS, ask, request_of
 from proxy.upstream import upstream
@@ -123,6 +124,36 @@ def test_client_that_goes_away_before_the_answer_stops_the_upstream() -> None:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(running.url + path, json=body, trust_env=False, timeout=0.5)
         wait_until(lambda: len(provider.abandoned) == 1)
+
+
+@all_modes
+def test_client_that_goes_away_while_a_stream_only_begins_stops_the_upstream(settings: dict[str, Any]) -> None:
+    begun = b'event: response.created\ndata: {"type": "response.created"}\n\n'
+    path, body = request_of("responses", ["Hello."], stream=True)
+
+    def step(_: ModelRequest) -> Response:
+        return Response(200, begun * 100, {"content-type": "text/event-stream"}, event_interval_s=1)
+
+    with model_server(step) as provider, running_proxy(provider, **settings) as running:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(running.url + path, json=body, trust_env=False, timeout=0.8)
+        wait_until(lambda: len(provider.abandoned) == 1)
+
+
+def test_stream_that_only_begins_reaches_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexus.proxy.beginnings.HOLD_S", 0.2)
+    begun = b'event: response.created\ndata: {"type": "response.created"}\n\n'
+    path, body = request_of("responses", ["Hello."], stream=True)
+
+    def step(_: ModelRequest) -> Response:
+        return Response(200, begun * 2, {"content-type": "text/event-stream"}, event_interval_s=60)
+
+    with (
+        model_server(step) as provider,
+        running_proxy(provider, mode="fit", budget=50_000) as running,
+        httpx.stream("POST", running.url + path, json=body, trust_env=False, timeout=30) as answer,
+    ):
+        assert next(answer.iter_raw()) == begun
 
 
 @all_modes
@@ -252,6 +283,35 @@ def test_end_of_an_answer_waits_for_a_slow_record(format_: str, monkeypatch: pyt
     assert b"".join(piece for piece, _ in arrived) != before
     ends = (b"message_stop", b"[DONE]", b"response.completed", b"finishReason")
     assert not any(end in before for end in ends)
+    nx.close()
+
+
+@all_modes
+def test_call_that_is_read_slowly_is_one_session_with_the_next(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nx = nexus.open(ledger=":memory:")
+    monkeypatch.setattr("nexus.proxy.recording.HOLD_S", 0.05)
+    mirror = nx.mirror
+
+    def slow(*args: Any, **options: Any) -> Any:
+        time.sleep(0.5)
+        return mirror(*args, **options)
+
+    monkeypatch.setattr(nx, "mirror", slow)
+    path, body = request_of("anthropic", ["Look around."])
+    body["tools"] = [{"name": "look", "input_schema": {"type": "object"}}]
+    call = {"type": "tool_use", "id": "toolu_1a2b3c", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1a2b3c", "content": "trees"}
+    with (
+        model_server(reply(None, ToolCall("toolu_1a2b3c", "look", "{}")), reply("A garden.")) as provider,
+        running_proxy(provider, nx=nx, **settings) as running,
+    ):
+        ask(running, path, body)
+        body["messages"] += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        ask(running, path, body)
+    (session,) = nx.sessions()
+    assert [message.role for message in nx.history(session.label)] == ["user", "assistant", "tool", "assistant"]
     nx.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nexus.testing.model_server import model_server, overflow, reply
+from nexus.testing.model_server import Step, model_server, overflow, reply, respond
 from nexus.types.message import ToolCall
 from proxy.running import running_proxy
 from proxy.test_formats import FORMATS, ask, request_of
@@ -158,6 +158,51 @@ def test_refusal_as_too_long_is_answered_by_a_smaller_request(format_: str) -> N
     assert len(provider.requests[1].data) < len(provider.requests[0].data)
     assert report["tokens"] <= (9_000 if format_ == "responses" else 6_000)  # its refusal names no limit
     assert any("sent again" in reason for reason in report["reasons"])
+
+
+IN_STREAM = {
+    "response.failed": {
+        "response": {"status": "failed", "error": {"code": "context_length_exceeded", "message": "Too long."}}
+    },
+    "error": {"code": "context_length_exceeded", "message": "Too long.", "param": "input"},
+}
+
+
+def refused_in_stream(kind: str) -> Step:
+    """Return a stream of the Responses API that is refused as too long after its first events."""
+    response = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
+    events = [
+        {"type": "response.created", "response": response},
+        {"type": "response.in_progress", "response": response},
+        {"type": kind, **IN_STREAM[kind]},
+    ]
+    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    return respond(200, text.encode(), **{"content-type": "text/event-stream"})
+
+
+@pytest.mark.parametrize("kind", IN_STREAM)
+def test_refusal_in_a_stream_is_answered_by_a_smaller_request(kind: str) -> None:
+    path, body = request_of("responses", long_texts(20), stream=True)
+    steps = refused_in_stream(kind), reply("Fits now.")
+    with model_server(*steps) as provider, running_proxy(provider, mode="fit", budget=100_000) as running:
+        answer = ask(running, path, body)
+        report = running.call(answer.headers["x-nexus-call"])
+    assert "response.completed" in answer.text
+    assert "response.failed" not in answer.text
+    assert len(provider.requests) == report["tries"] == 2
+    assert len(provider.requests[1].data) < len(provider.requests[0].data)
+    assert report["session"]
+
+
+def test_other_failure_in_a_stream_goes_through() -> None:
+    path, body = request_of("responses", ["Hello."], stream=True)
+    event = {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Try again."}}}
+    data = f"event: response.failed\ndata: {json.dumps(event)}\n\n".encode()
+    step = respond(200, data, **{"content-type": "text/event-stream"})
+    with model_server(step) as provider, running_proxy(provider, mode="fit", budget=100_000) as running:
+        answer = ask(running, path, body)
+    assert answer.content == data
+    assert len(provider.requests) == 1
 
 
 def test_refusal_as_too_long_goes_through_in_record() -> None:

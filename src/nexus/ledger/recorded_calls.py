@@ -71,10 +71,15 @@ def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
     row = _row_before(store, call.thread, call.row.seq - 1)
     if row is None:
         return None
-    turn = next(iter(store.entries(call.thread, row.seq - 1, row.seq))).turn
-    rows = _rows(store, call.thread, turn)
-    number = next(place for place, other in enumerate(rows, 1) if other.seq == row.seq)
-    return RecordedCall(call.session, call.thread, turn, number, len(rows), row)
+    return _call_of(store, call.thread, call.session, row)
+
+
+def recorded_call_at(store: LedgerStore, thread: int, session: str, seq: int) -> RecordedCall:
+    """Return the newest call at or before entry `seq` of a thread. Raises BadReference if there is none."""
+    row = _row_before(store, thread, seq)
+    if row is None:
+        raise BadReference(f"session {session!r} has no recorded call before entry {seq}")
+    return _call_of(store, thread, session, row)
 
 
 def last_of_view(store: LedgerStore, thread: int, view: str, until: int) -> AssemblyRow | None:
@@ -101,6 +106,13 @@ def last_model(store: LedgerStore, thread: int) -> str:
                 return model
         until = after
     return ""
+
+
+def _call_of(store: LedgerStore, thread: int, session: str, row: AssemblyRow) -> RecordedCall:
+    turn = next(iter(store.entries(thread, row.seq - 1, row.seq))).turn
+    rows = _rows(store, thread, turn)
+    number = next(place for place, other in enumerate(rows, 1) if other.seq == row.seq)
+    return RecordedCall(session, thread, turn, number, len(rows), row)
 
 
 def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:

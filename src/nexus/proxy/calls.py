@@ -226,12 +226,14 @@ def record(
     report.cost_usd = cost_of_reply(result.usage, ctx.accounting.model_info)
     report.action = ctx.mirrored.action if ctx.mirrored is not None else ""
     committed = nx.record(ctx, result)
+    session = next(iter(nx.ledger.store.labels_of(committed.thread)), ctx.session_label)
+    # A client that sends a request again, and gets the same answer, has the call that is recorded.
+    call = nx.calls.at(committed.thread, session, committed.known_at or committed.head)
     report.thread = committed.thread
-    report.turn = committed.turn
-    report.session = next(iter(nx.ledger.store.labels_of(committed.thread)), ctx.session_label)
+    report.session = session
+    report.turn = call.turn
+    report.number = call.number
     if committed.added:
-        call = nx.calls.find(report.session, committed.turn)
-        report.number = call.count
         report.seq = call.row.seq
 
 

@@ -25,9 +25,10 @@ from nexus.errors import BadEvent, BadReply, BudgetTooSmall, NexusError
 from nexus.providers.errors.bodies import overflow_message
 from nexus.providers.errors.classifier import OverflowVerdict, classify, learned_window
 from nexus.proxy import omitted_tool
+from nexus.proxy.beginnings import AnswerStream
 from nexus.proxy.calls import CallPlace, PreparedCall, assemble, marked_body, prepare, read_answer, surely_fits
 from nexus.proxy.omitted_tool import Lookups
-from nexus.proxy.recording import MAX_ANSWER_BYTES, AnswerRecord, CallRecorder
+from nexus.proxy.recording import MAX_ANSWER_BYTES, SETTLE_S, AnswerRecord, CallRecorder
 from nexus.proxy.reports import CallReport
 from nexus.proxy.requests import LIST_KEYS, ModelRequest, encoded
 from nexus.proxy.settings import ProxySettings
@@ -47,6 +48,9 @@ SHRINK = 0.85
 
 _TOOL_REFUSALS = (400, 404, 422)
 """Statuses of answers that may say that the model takes no tools."""
+
+_REFUSED_IN_STREAM = 400
+"""Status that a refusal in a stream would have without one."""
 
 _REFUSALS = (400, 413, 422, 429, 500)
 """Statuses of answers that may say that a request was too long."""
@@ -85,13 +89,16 @@ class _Answer:
 
     response: httpx.Response
     body: bytes | None = None
+    stream: AnswerStream | None = None
+    """The body, if its beginning was looked at."""
 
     async def pieces(self) -> AsyncGenerator[bytes]:
         """Yield the body, as it arrives if it was not read yet."""
         if self.body is not None:
             yield self.body
             return
-        async for piece in self.response.aiter_raw():
+        stream = self.stream or AnswerStream(self.response.aiter_raw())
+        async for piece in stream.pieces():
             yield piece
 
 
@@ -136,6 +143,8 @@ class Exchange:
                 answer = await self._after_lookups(self.recorder, self.request, answer)
             await self._relay(answer, send)
         finally:
+            if answer.stream is not None:
+                answer.stream.close()
             with suppress(httpx.HTTPError, OSError):
                 await answer.response.aclose()
 
@@ -172,6 +181,7 @@ class Exchange:
             "marks": self._adds_cache_fields(request),
             "omitted_tool": self._may_offer and self.settings.omitted_tool,
         }
+        await recorder.settle(self.place, at_most_s=SETTLE_S)
         prepared = await nx.run(partial(prepare, nx.engine, request, self.place, budget, self.report, **options))
         self._ctx = prepared.ctx
         self._limit = budget
@@ -227,17 +237,37 @@ class Exchange:
     async def _answer(self, data: bytes) -> _Answer:
         """Return the upstream's answer; in `fit` that of a smaller request, if the first was refused as too long."""
         answer = _Answer(await self._send(data))
-        while self._may_say_too_long(answer) and self.report.tries < MAX_TRIES:
-            answer.body = await _read_refusal(answer.response)
-            verdict = classify((answer.response.status_code, _as_json(answer.body)))
-            if verdict.kind != "overflow" or verdict.part == "output":
-                break
-            smaller = await self._smaller(verdict)
-            if smaller is None:
-                break
-            self.report.tries += 1
-            answer = _Answer(await self._send(smaller))
+        try:
+            while self.report.tries < MAX_TRIES:
+                verdict = await self._verdict(answer)
+                if verdict is None or verdict.kind != "overflow" or verdict.part == "output":
+                    break
+                smaller = await self._smaller(verdict)
+                if smaller is None:
+                    break
+                self.report.tries += 1
+                await answer.response.aclose()
+                answer = _Answer(await self._send(smaller))
+        except BaseException:
+            with suppress(httpx.HTTPError, OSError):
+                await answer.response.aclose()
+            raise
         return answer
+
+    async def _verdict(self, answer: _Answer) -> OverflowVerdict | None:
+        """Return why a request was refused, where a smaller one may be sent; None if it was not."""
+        if self.settings.mode != "fit" or self.recorder is None or self.request is None:
+            return None
+        response = answer.response
+        if response.status_code in _REFUSALS:
+            answer.body = await _read_refusal(response)
+            return classify((response.status_code, _as_json(answer.body)))
+        is_stream = response.is_success and "event-stream" in response.headers.get("content-type", "")
+        if not is_stream or _is_compressed(response):
+            return None
+        answer.stream = AnswerStream(response.aiter_raw())
+        refusal = await answer.stream.refusal()
+        return None if refusal is None else classify((_REFUSED_IN_STREAM, refusal))
 
     async def _send(self, data: bytes) -> httpx.Response:
         incoming = self.incoming
@@ -252,10 +282,6 @@ class Exchange:
             why = str(error) or type(error).__name__
             self.report.error = f"upstream not reached: {type(error).__name__}"
             raise Refusal(502, f"nexus proxy: upstream {incoming.upstream} not reached: {why[:200]}") from error
-
-    def _may_say_too_long(self, answer: _Answer) -> bool:
-        is_fitted = self.settings.mode == "fit" and self.recorder is not None and self.request is not None
-        return is_fitted and answer.response.status_code in _REFUSALS
 
     async def _smaller(self, verdict: OverflowVerdict) -> bytes | None:
         """Return a smaller request after a refusal; None if there is none, so that the refusal goes through."""
@@ -296,7 +322,7 @@ class Exchange:
                 return await self._answer(await self._without_tool(recorder, request))
             if not response.is_success:
                 return answer
-            answer.body = await self._read_whole(response)
+            answer.body = await self._read_whole(answer)
             try:
                 result = read_answer(request.format, answer.body, is_stream=_is_stream(request, response))
             except BadReply as error:
@@ -309,12 +335,12 @@ class Exchange:
             answer = await self._answer(await self._next_body(recorder, request, result))
         return answer
 
-    async def _read_whole(self, response: httpx.Response) -> bytes:
+    async def _read_whole(self, answer: _Answer) -> bytes:
         """Return the body of an answer. Raises BrokenAnswer, and Refusal for a very large one."""
         pieces: list[bytes] = []
         size = 0
         try:
-            async for piece in response.aiter_raw():
+            async for piece in answer.pieces():
                 pieces.append(piece)
                 size += len(piece)
                 if size > MAX_ANSWER_BYTES:
@@ -323,7 +349,7 @@ class Exchange:
             self.report.error = f"answer broke off: {type(error).__name__}"
             raise BrokenAnswer from error
         finally:
-            await response.aclose()
+            await answer.response.aclose()
         return b"".join(pieces)
 
     async def _next_body(self, recorder: CallRecorder, request: ModelRequest, result: AgentResult) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import logging
 import re
+from collections.abc import Collection
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,6 +26,9 @@ LOG = logging.getLogger("nexus.proxy")
 
 HOLD_S = 2.0
 """Seconds that the end of an answer waits for the call to be recorded, at most."""
+
+SETTLE_S = 2.0
+"""Seconds that a request waits in `heal` and `fit` until its conversation's earlier calls are recorded, at most."""
 
 MAX_ANSWER_BYTES = 32 * 2**20
 """Answers above this size go through and are not recorded."""
@@ -48,7 +52,7 @@ class CallRecorder:
 
     def __init__(self, nx: AsyncEngine) -> None:
         self.nx = nx
-        self.recordings = set[asyncio.Future[None]]()
+        self.recordings: dict[asyncio.Future[None], CallPlace] = {}
         """Calls whose answers have arrived, and that are being recorded."""
 
     async def save(self, report: CallReport, request: ModelRequest) -> None:
@@ -58,10 +62,15 @@ class CallRecorder:
         except NexusError as error:
             LOG.warning("report not stored: %s", error.code, extra={"fields": {"call": report.id}})
 
-    async def settle(self) -> None:
-        """Wait for the calls that are being recorded."""
-        if self.recordings:
-            await asyncio.wait(self.recordings)
+    def of(self, place: CallPlace | None = None) -> list[asyncio.Future[None]]:
+        """Return the calls that are being recorded, all or those of a place."""
+        return [recording for recording, own in self.recordings.items() if place in (None, own)]
+
+    async def settle(self, place: CallPlace | None = None, *, at_most_s: float | None = None) -> None:
+        """Wait for the calls that are being recorded, all or those of a place."""
+        waiting = self.of(place)
+        if waiting:
+            await asyncio.wait(waiting, timeout=at_most_s)
 
 
 class AnswerRecord:
@@ -144,9 +153,19 @@ class AnswerRecord:
         if len(self._recorder.recordings) >= MAX_RECORDINGS:
             self._give_up("too many calls at once")
             return
-        nx = self._recorder.nx
-        self._assembling = asyncio.ensure_future(nx.run(self._assemble, nx.engine))
+        earlier = self._recorder.of(self._place)
+        self._assembling = asyncio.ensure_future(self._assemble_after(earlier))
         self._assembling.add_done_callback(_retrieve)
+
+    async def _assemble_after(self, earlier: Collection[asyncio.Future[None]]) -> AssembledContext:
+        """Return the context of the request, once the calls before it are recorded: it goes on with them.
+
+        Only those that are being recorded already: two that wait for each other would wait forever.
+        """
+        if earlier:
+            await asyncio.wait(earlier)
+        nx = self._recorder.nx
+        return await nx.run(self._assemble, nx.engine)
 
     def _assemble(self, nx: Engine) -> AssembledContext:
         """Return the context of the request as it was sent."""
@@ -161,8 +180,8 @@ class AnswerRecord:
         if self._is_given_up:
             return
         self.recording = asyncio.ensure_future(self._record())
-        self._recorder.recordings.add(self.recording)
-        self.recording.add_done_callback(self._recorder.recordings.discard)
+        self._recorder.recordings[self.recording] = self._place
+        self.recording.add_done_callback(self._recorder.recordings.pop)
         await asyncio.wait({self.recording}, timeout=HOLD_S)
 
     async def _record(self) -> None:

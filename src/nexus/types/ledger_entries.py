@@ -238,6 +238,8 @@ class Committed(Struct, frozen=True):
     """True if the commit's `lease` was taken or ended. It is not if all entries were known."""
     head_hash: bytes = b""
     """Hash of the newest entry; empty from a store that does not say."""
+    known_at: int = 0
+    """Seq of the entry with the same reply to the same list, which was recorded before; 0 if it was not."""
 
 
 class StoredCalibration(Struct, frozen=True):

@@ -15,6 +15,7 @@ from nexus.ledger.recorded_calls import (
     last_call,
     last_model,
     recorded_call,
+    recorded_call_at,
     recorded_call_on,
 )
 from nexus.policy.authorization import AuthorizedRequest
@@ -36,6 +37,10 @@ class RecordedCalls:
     def find_on(self, thread: int, session: str, turn: int, call: int | None = None) -> RecordedCall:
         """Return a recorded call of a thread, which `session` may have left since. Raises BadReference."""
         return recorded_call_on(self._ledger.store, thread, session, turn, call)
+
+    def at(self, thread: int, session: str, seq: int) -> RecordedCall:
+        """Return the newest call at or before entry `seq` of a thread. Raises BadReference if there is none."""
+        return recorded_call_at(self._ledger.store, thread, session, seq)
 
     def before(self, call: RecordedCall) -> RecordedCall:
         """Return the call that was recorded before this one. Raises BadReference if it is the first."""

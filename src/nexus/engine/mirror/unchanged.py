@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -19,6 +20,9 @@ from nexus.types.block import ContextWarning
 from nexus.types.message import Message, ProviderFormat
 from nexus.types.request import TOOLS_ORIGIN
 from nexus.types.tool_definition import has_rewritten_schema
+
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+"""Ids of calls that every provider takes: chat completions have at most 40 characters, Anthropic only these."""
 
 
 class ListForm(Struct, frozen=True):
@@ -76,9 +80,28 @@ def has_unchanged_list(
         return False
     if any(message.role == "system" for message in messages) and not _keeps_system_messages(ctx, form):
         return False
-    visible = ctx.messages
-    same = len(visible) == len(messages) and all(_ids(a) == _ids(b) for a, b in zip(visible, messages, strict=True))
-    return same and all(entry.state == "unchanged" for entry in ctx.sent_messages)
+    return _has_same_ids(ctx.messages, messages) and all(entry.state == "unchanged" for entry in ctx.sent_messages)
+
+
+def _has_same_ids(visible: Sequence[Message], messages: Sequence[Message]) -> bool:
+    """Return True if two lists have the same calls and results.
+
+    A client that sent a request again has the second answer, with other ids than the recorded one. They stay its own, one
+    for one, if every provider takes them.
+    """
+    if len(visible) != len(messages):
+        return False
+    others: dict[str, str] = {}
+    for stored, received in zip(visible, messages, strict=True):
+        (role, stored_ids), (received_role, received_ids) = _ids(stored), _ids(received)
+        if role != received_role or len(stored_ids) != len(received_ids):
+            return False
+        for stored_id, received_id in zip(stored_ids, received_ids, strict=True):
+            if stored_id != received_id and not _PLAIN_ID.fullmatch(received_id):
+                return False
+            if others.setdefault(stored_id, received_id) != received_id:
+                return False
+    return len(set(others.values())) == len(others)
 
 
 def _keeps_system_messages(ctx: AssembledContext, form: ListForm) -> bool:
