@@ -36,6 +36,7 @@ TITLES: Mapping[str, str] = {
     "next_call": "Next call",
     "sending": "Sending",
     "ledger": "Ledger",
+    "scale": "Many sessions in one ledger",
     "postgres": "PostgreSQL",
     "start": "Start",
     "serving": "Many clients",

@@ -18,6 +18,7 @@ NAMES = (
     "next_call",
     "sending",
     "ledger",
+    "scale",
     "postgres",
     "start",
     "serving",

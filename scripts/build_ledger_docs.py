@@ -81,7 +81,7 @@ COLUMNS = {
     "messages": "own messages",
     "tokens": "base tokens of its own messages, in the largest provider format",
     "first_ms": "time of the first own entry",
-    "last_ms": "time of the last own entry",
+    "last_ms": "latest time of own entries; of a fork without any, of the last shared one, or 0 if an earlier version made it",
     "erased": "1 after erasure",
     "label": "name of the session",
     "status": "`active`, `archived`, `deleted` or `alias`",

@@ -20,6 +20,10 @@ from torture.figures import require
 
 VERSIONS = 20
 
+_INDEXES = ("idempotency_key", "thread_time", "alias_target", "session_move_parent", "session_move_owner")
+_DROP_INDEXES = "; ".join(f"DROP INDEX {name}" for name in _INDEXES)
+"""Statements that undo later versions."""
+
 
 def hide(store: LedgerStore, label: str, *bodies: Any) -> None:
     """Append versions of a document to its session; a text is appended as it is."""
@@ -34,7 +38,7 @@ def hide(store: LedgerStore, label: str, *bodies: Any) -> None:
 def as_version_6(path: Path) -> Path:
     """Give a closed ledger the schema version of before its documents were moved."""
     db: Any = apsw.Connection(str(path))
-    db.execute("DROP INDEX idempotency_key; DELETE FROM migration WHERE version>=7; PRAGMA user_version=6").fetchall()
+    db.execute(f"{_DROP_INDEXES}; DELETE FROM migration WHERE version>=7; PRAGMA user_version=6").fetchall()
     db.close()
     return path
 

@@ -10,6 +10,7 @@ from ledger.stores import behind_its_back
 from nexus.ledger import chain
 from nexus.ledger.codec import message_rows, payload_hash
 from nexus.ledger.records import EntryRecord, Record
+from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, checksum
 from nexus.types.message import assistant, user
@@ -70,11 +71,31 @@ def old_ledger(path: Path, turns: int = 5) -> Path:
     return path
 
 
+DROP_INDEXES_9 = (
+    "DROP INDEX thread_time; DROP INDEX alias_target; DROP INDEX session_move_parent; DROP INDEX session_move_owner"
+)
+
+
+def as_version_8(path: Path) -> Path:
+    """The closed ledger in the schema that had no indexes of times and relations, and no time of forks that did not go on."""
+    with behind_its_back(path) as db:
+        db.execute(f"{DROP_INDEXES_9}; DELETE FROM migration WHERE version>=9; PRAGMA user_version=8").fetchall()
+        sql = f"SELECT tenant,{THREAD_COLUMNS} FROM thread WHERE parent IS NOT NULL AND head_seq=fork_seq"
+        for row in db.execute(sql).fetchall():
+            columns = list(row)
+            columns[1 + THREAD_COLUMNS.split(",").index("last_ms")] = 0
+            digest = chain.columns_hash("thread", tuple(columns))
+            db.execute("UPDATE thread SET last_ms=0, hash=? WHERE tenant=? AND id=?", (digest, *columns[:2]))
+    return path
+
+
 def as_version_4(path: Path) -> Path:
     """The closed ledger in the schema that had no documents and no fencing tokens."""
     with behind_its_back(path) as db:
         db.execute("DROP TABLE document; ALTER TABLE lease DROP COLUMN fence; ALTER TABLE lease DROP COLUMN token")
-        db.execute("DROP INDEX idempotency_key; DELETE FROM migration WHERE version>=5; PRAGMA user_version=4")
+        db.execute(
+            f"DROP INDEX idempotency_key; {DROP_INDEXES_9}; DELETE FROM migration WHERE version>=5; PRAGMA user_version=4"
+        )
     return path
 
 

@@ -14,6 +14,7 @@ import pytest
 from ledger.stores import COUNTER, append, behind_its_back, filled, on_writer, replay, texts
 from nexus.assembly.record import with_sizes
 from nexus.errors import LedgerDamaged, LedgerError, LedgerFull
+from nexus.ledger import maintenance as care
 from nexus.ledger.sessions import Query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import AssemblyRow, Commit, Cut, MessageRef, NewEntry
@@ -247,3 +248,54 @@ def test_a_full_disk_in_the_middle_of_an_import_leaves_none_of_it(tmp_path: Path
         ledger.commit("imported", Commit(entries))
     assert ledger.thread_of("imported") is None
     assert [one.label for one in ledger.sessions()] == ["main"]
+
+
+def without_index_row(path: Path, thread: int) -> None:
+    """Take a thread out of the index of times alone, as a damaged page does."""
+    wrong = f"CREATE INDEX thread_time ON thread (tenant, last_ms) WHERE id<>{thread}"
+    with behind_its_back(path) as db:
+        (right,) = db.execute("SELECT sql FROM sqlite_schema WHERE name='thread_time'").fetchone()
+        db.execute(f"DROP INDEX thread_time; {wrong}").fetchall()
+        db.execute("PRAGMA writable_schema=ON")
+        db.execute("UPDATE sqlite_schema SET sql=? WHERE name='thread_time'", (right,)).fetchall()
+
+
+def test_a_session_that_the_index_of_times_lost_is_reported_at_the_end_of_the_list_and_by_verify(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "l.db"
+    ledger = SqliteLedger(str(path))
+    for name in "abc":
+        append(ledger, name, user(name))
+    ledger.close()
+    without_index_row(path, 2)
+    ledger = SqliteLedger(str(path))
+    for every in (False, True):
+        assert len(ledger.sessions(every=every, limit=1)) == 1
+        with pytest.raises(LedgerDamaged, match="lacks some of the 3"):
+            ledger.sessions(every=every, limit=5)
+        with pytest.raises(LedgerDamaged, match="lacks some of the 3"):
+            ledger.sessions(every=every, limit=2, offset=2)
+    assert len(ledger.sessions()) == 3
+    ledger.close()
+    assert any("thread_time" in str(damage) for damage in care.verify(path))
+
+
+def test_a_session_without_its_thread_is_reported_at_the_end_of_the_list(whole: Path, tmp_path: Path) -> None:
+    ledger = damaged(whole, tmp_path, ("DELETE FROM thread WHERE id=1",))
+    with pytest.raises(LedgerDamaged, match="lacks some of the 1"):
+        ledger.sessions(limit=5)
+    ledger.close()
+
+
+def test_a_session_in_the_place_of_another_time_is_not_listed(whole: Path, tmp_path: Path) -> None:
+    shutil.copy(whole, tmp_path / "l.db")
+    with behind_its_back(tmp_path / "l.db") as db:
+        (right,) = db.execute("SELECT sql FROM sqlite_schema WHERE name='thread_time'").fetchone()
+        db.execute("DROP INDEX thread_time; CREATE INDEX thread_time ON thread (tenant, last_ms+1)").fetchall()
+        db.execute("PRAGMA writable_schema=ON")
+        db.execute("UPDATE sqlite_schema SET sql=? WHERE name='thread_time'", (right,)).fetchall()
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    with pytest.raises(LedgerDamaged, match="in a wrong place of the list"):
+        ledger.sessions(limit=5)
+    ledger.close()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple, replace
 
-from ledger.files import as_version_4, dumped
+from ledger.files import as_version_4, as_version_8, dumped
 from ledger.stores import append, behind_its_back, texts
 from nexus.errors import LedgerDamaged
 from nexus.ledger import maintenance as care
@@ -62,6 +62,28 @@ def test_migrated_ledger_reads_like_version_1(old: Path) -> None:
         assert [row[0] for row in db.execute("SELECT version FROM migration ORDER BY 1")] == [*range(1, VERSION + 1)]
         assert db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_forks_of_version_8_without_entries_keep_their_place_in_the_list(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    now = [0]
+    with closing(SqliteLedger(str(path), clock_ms=lambda: now[0])) as store:
+        for number, name in enumerate("abcd"):
+            now[0] = number + 1
+            append(store, name, user(name))
+        store.fork("of b", "b", 1)
+        store.fork("of the fork", "of b", 1)
+        listed = store.sessions()
+    as_version_8(path)
+    assert care.verify(path) == []
+    with closing(SqliteLedger(str(path))) as store:
+        assert store.sessions() == listed
+        assert [page for at in range(6) for page in store.sessions(limit=1, offset=at)] == listed
+        assert [info.label for info in listed] == ["d", "c", "b", "of b", "of the fork", "a"]
+        now[0] = 9
+        append(store, "of b", user("on"))
+        assert [info.label for info in store.sessions(limit=2)] == ["of b", "d"]
+    assert care.verify(path) == []
 
 
 def test_migration_computes_the_search_index_again(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from nexus.assembly.record import with_sizes
 from nexus.errors import BadReference, CompactionSuperseded, LedgerError, NoSuchSession
 from nexus.ledger import maintenance as care
 from nexus.ledger.history_operations import Ledger
+from nexus.ledger.replay import messages_from
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger, connection, files
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
@@ -458,3 +459,20 @@ def test_turn_ends_before_a_following_clear_or_compaction(ledger: Ledger) -> Non
         ledger.fork(f"at {turn}", "main", turn=turn)
         assert ledger.store.head(ledger.thread(f"at {turn}"))[0] == end
     assert len(ledger.visible("at 2").rows) == 4
+
+
+def test_part_of_the_messages_is_the_same_part_of_all_of_them(tmp_path: Path) -> None:
+    ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
+    for number in range(5):
+        sized = with_sizes([user(f"{number}.{place}") for place in range(number)], COUNTER)
+        ledger.append("main", sized, starts_turn=True)
+    ledger.fork("branch", "main", seq=4)
+    ledger.append("branch", with_sizes([user("on"), assistant("so")], COUNTER))
+    ledger.fork("leaf", "branch", seq=4)
+    for session in ("main", "branch", "leaf"):
+        every = [row.message for entry in ledger.entries(session) for row in entry.rows]
+        for offset in range(-len(every) - 2, len(every) + 2):
+            for limit in (1, 2, 3, 100):
+                first = max(len(every) + offset, 0) if offset < 0 else min(offset, len(every))
+                wanted = (every[first : first + limit], first, len(every))
+                assert messages_from(ledger.store, session, offset, limit) == wanted

@@ -419,3 +419,21 @@ def test_message_over_50_megabytes_is_stored_and_found(tmp_path: Path) -> None:
     assert entry.rows[0].message.text() == said
     assert [hit.ref for hit in ledger.search(Query("needle"))] == [MessageRef(1, 0)]
     ledger.close()
+
+
+def test_search_ranks_the_newest_messages_and_lists_older_ones_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MOST_RANKED", 3)
+    other = SqliteLedger(str(tmp_path / "l.db"), tenant="other")
+    ledger = SqliteLedger(str(tmp_path / "l.db"))
+    for number, text in enumerate(("word", "word a b c d e f", "word word word", "word a b c", "word a", "word a b")):
+        append(ledger, f"s{number}", user(text))
+        append(other, f"o{number}", user("word"))
+    found = [hit.sessions[0] for hit in ledger.search(Query("word"))]
+    assert found == ["s4", "s5", "s3", "s2", "s1", "s0"]
+    pages = [hit.sessions[0] for at in range(0, 6, 2) for hit in ledger.search(Query("word", limit=2, offset=at))]
+    assert pages == found
+    assert [hit.sessions[0] for hit in ledger.search(Query("word d"))] == ["s1"]
+    ledger.close()
+    other.close()

@@ -13,6 +13,8 @@ from ledger.everything import fill
 from ledger.files import sql
 from ledger.stores import append, behind_its_back, filled
 from nexus.ledger import maintenance as care
+from nexus.ledger.integrity import check
+from nexus.ledger.shared_sql import dump
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.message import user
 
@@ -213,3 +215,29 @@ def test_repair_saves_the_commits_behind_damage_in_the_log(logged: Path, tmp_pat
     result = care.repair(path, tmp_path / "saved.db")
     assert result.entries + result.lost_entries == 2 + COMMITS
     assert result.lost_entries <= 1
+
+
+def test_dump_is_the_same_whether_threads_are_read_together_or_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = filled(tmp_path / "l.db")
+    for number in range(7):
+        append(ledger, f"s{number % 3}", user("one"), user("two"), key=f"k{number}")
+        ledger.fork(f"f{number}", f"s{number % 3}", 1)
+    together = list(ledger.dump())
+    for most in (1, 3, 8):
+        monkeypatch.setattr(dump, "MOST_ENTRIES", most)
+        assert list(ledger.dump()) == together
+    assert list(check(iter(together))) == []
+    ledger.close()
+
+
+def test_verify_reports_an_entry_that_a_thread_read_together_with_others_has_too_much(tmp_path: Path) -> None:
+    ledger = filled(tmp_path / "l.db")
+    append(ledger, "other", user("one"))
+    ledger.close()
+    with behind_its_back(tmp_path / "l.db") as db:
+        db.execute(
+            "INSERT INTO entry SELECT tenant, 2, 9, kind, turn, at_ms, body, hash FROM entry WHERE thread=1 AND seq=1"
+        )
+    assert any("thread 2" in str(damage) for damage in care.verify(tmp_path / "l.db"))

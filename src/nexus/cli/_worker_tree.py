@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec import Struct
 
@@ -68,30 +68,18 @@ class Worker(Struct, frozen=True):
         return 1 + sum(worker.count() for worker in self.workers)
 
 
-def worker_tree(nx: Engine, label: str, sessions: Sequence[SessionInfo]) -> tuple[Worker, ...]:
-    """Return the sessions that a session spawned, oldest first.
-
-    Args:
-        nx: The engine.
-        label: Label of the session.
-        sessions: All sessions, also the inactive ones.
-    """
-    children: dict[str, list[SessionInfo]] = {}
-    for info in sorted(sessions, key=lambda info: info.thread):
-        parent = None
-        if info.parent_session:
-            parent = nx.ledger.resolve(info.parent_session)
-        if parent is not None:
-            children.setdefault(parent, []).append(info)
-    return _workers(nx, label, children, MOST_LEVELS)
+def worker_tree(nx: Engine, label: str, levels: int = MOST_LEVELS) -> tuple[Worker, ...]:
+    """Return the sessions that a session spawned, oldest first, and as many levels of those that these spawned."""
+    if not levels:
+        return ()
+    return tuple(_worker(nx, info, levels - 1) for info in _spawned(nx, label))
 
 
-def _workers(nx: Engine, label: str, children: dict[str, list[SessionInfo]], levels: int) -> tuple[Worker, ...]:
-    workers = [_worker(nx, info, children, levels) for info in children.get(label, ())] if levels else []
-    return tuple(workers)
+def _spawned(nx: Engine, label: str) -> list[SessionInfo]:
+    return sorted(nx.ledger.store.spawned(label), key=lambda info: info.thread)
 
 
-def _worker(nx: Engine, info: SessionInfo, children: dict[str, list[SessionInfo]], levels: int) -> Worker:
+def _worker(nx: Engine, info: SessionInfo, levels: int) -> Worker:
     facts = nx.ledger.sessions.metadata(info.label)
     newest = nx.ledger.turns(info.label, nx.ledger.thread_info(info.label).turn)
     return Worker(
@@ -105,6 +93,6 @@ def _worker(nx: Engine, info: SessionInfo, children: dict[str, list[SessionInfo]
         info.turns,
         info.tokens,
         reported_usage(nx, info.label),
-        tuple(child.label for child in children.get(info.label, ())),
-        _workers(nx, info.label, children, levels - 1),
+        tuple(child.label for child in _spawned(nx, info.label)),
+        worker_tree(nx, info.label, levels),
     )

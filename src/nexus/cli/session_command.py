@@ -110,7 +110,7 @@ def show(name: str, options: CommandOptions) -> None:
     with options.open(reads_stored=True, needs_config=False) as nx:
         facts = _session_facts(nx, name)
         usage = reported_usage(nx, facts["session"])
-        workers = worker_tree(nx, facts["session"], nx.sessions(include_inactive=True))
+        workers = worker_tree(nx, facts["session"])
     count = sum(worker.count() for worker in workers)
     rows = [*_fact_rows(facts), *zip(("reported", "cost"), usage.lines(), strict=True)]
     rows.append(("spawned", f"{count:,} session{'s' if count != 1 else ''}" if count else ""))
@@ -142,7 +142,7 @@ def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
             "shown_from": checkpoint and {"kind": checkpoint.kind, "entry": checkpoint.seq, **checkpoint.body},
             "undone": sorted(live.undone),
             "pins": msgspec.to_builtins(live.pins),
-            "aliases": [alias.name for alias in nx.ledger.sessions.aliases() if nx.ledger.resolve(alias.name) == label],
+            "aliases": sorted(nx.ledger.store.names_of(label)[1:]),
             "forked_from": _fork_source(nx, thread),
             "spawned": [session.label for session in nx.ledger.sessions.spawned(label)],
         }
@@ -152,14 +152,10 @@ def _fork_source(nx: Engine, thread: Thread) -> dict[str, Any] | None:
     """Return the thread that this one continues, with the sessions that point to it, or did if none does now."""
     if thread.parent is None:
         return None
-    listed = nx.sessions(include_inactive=True)
-    current = [session.label for session in listed if session.thread == thread.parent]
-    former = [
-        session.label
-        for session in listed
-        if not current
-        and any(update.thread == thread.parent for update in nx.ledger.sessions.ref_updates(session.label))
-    ]
+    current = nx.ledger.store.labels_of(thread.parent, every=True)
+    former: list[str] = []
+    if not current:
+        former = nx.ledger.store.former_labels_of(thread.parent)
     return {"thread": thread.parent, "entry": thread.fork_seq, "sessions": current, "once_of": former}
 
 
@@ -436,15 +432,13 @@ def delete(name: str, options: CommandOptions, for_good: bool, with_forks: bool,
             raise BadReference(f"{quoted(name)} is {kind} of {quoted(label)} (name the session itself to erase it)")
         if not yes:
             _confirm_erasure(nx, [label, *(nx.ledger.upkeep.dependents(label) if with_forks else ())])
-        before = [session.label for session in nx.sessions(include_inactive=True)]
+        labels = [label, *nx.ledger.upkeep.dependents(label, with_forks=with_forks)]
         try:
             result = nx.ledger.upkeep.erase(label, with_forks=with_forks)
         except LedgerError as error:
             if error.code != "forks_depend":
                 raise
             raise LedgerError(f"{error}; --with-forks erases them too", code="forks_depend") from error
-        remaining = {session.label for session in nx.sessions(include_inactive=True)}
-    labels = [label, *(other for other in before if other not in remaining and other != label)]
     threads = ", ".join(map(str, result.threads)) or "none"
     images = ""
     if result.blobs:

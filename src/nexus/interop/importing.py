@@ -199,7 +199,10 @@ def _sessions_with(nx: Engine, key: str) -> list[str]:
     threads = {thread for thread, _ in nx.ledger.store.holders(key)}
     if not threads:
         return []
-    return [session.label for session in nx.ledger.store.sessions(every=True) if session.thread in threads]
+    store = nx.ledger.store
+    labels = {label for thread in threads for label in store.labels_of(thread, every=True)}
+    infos = [info for label in labels if (info := store.session_info(label)) is not None]
+    return [info.label for info in sorted(infos, key=lambda info: (-info.last_ms, info.label))]
 
 
 def _path(

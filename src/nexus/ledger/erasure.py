@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -26,26 +25,11 @@ class Erasure(Struct, frozen=True):
     """Kinds and names."""
 
 
-def child_sessions(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
-    """Return the sessions that were spawned by sessions with these labels."""
-    spawned = [session for session in store.sessions(every=True) if session.parent_session]
-    return [session for session in spawned if store.resolve(session.parent_session) in labels]
-
-
-def late_replies(store: LedgerStore, labels: Collection[str]) -> list[SessionInfo]:
-    """Return the sessions with late replies to turns of sessions with these labels."""
-    late = ((info, _owner_of_late_reply(store, info)) for info in store.sessions(every=True))
-    return [info for info, owner in late if owner and store.resolve(owner) in labels]
-
-
-def _owner_of_late_reply(store: LedgerStore, info: SessionInfo) -> str:
-    """Return the label of the session whose turn a session has the late reply to; empty for other sessions."""
-    update = None
-    if LATE_MARK in info.label:
-        update = store.session(info.label)
-    if update is not None and update.facts.origin == LATE_REPLY:
-        return update.facts.owner_session
-    return ""
+def late_replies(store: LedgerStore, label: str) -> list[SessionInfo]:
+    """Return the sessions with late replies to turns of a session, newest first."""
+    late = [update for update in store.owned(label) if LATE_MARK in update.label and update.facts.origin == LATE_REPLY]
+    infos = [info for update in late if (info := store.session_info(update.label)) is not None]
+    return sorted(infos, key=lambda info: (-info.last_ms, info.label))
 
 
 def of_sessions(
@@ -57,21 +41,20 @@ def of_sessions(
     documents: Sequence[tuple[str, str]] = (),
 ) -> Erasure:
     """Return sessions with those that their calls spawned, their late replies, their agents, and perhaps their forks."""
-    index = _Sessions(store)
     labels = set(labels)
     threads = set[int]()
     waiting = sorted(labels)
     while waiting:
         label = waiting.pop()
-        threads |= index.threads_only_of(label)
-        found = {info.label for info in index.belonging.get(label, ())} - labels
+        threads |= _threads_only_of(store, label)
+        found = {info.label for info in (*store.spawned(label), *late_replies(store, label))} - labels
         if with_forks and not waiting and not found:
             before = set(labels)
             _add_forks(store, threads, labels)
             found = labels - before
         labels |= found
         waiting += sorted(found)
-    agents = [(AGENT, name) for label in labels for name in index.names_of(label)]
+    agents = [(AGENT, name) for label in labels for name in store.names_of(label)]
     stored = [agent for agent in agents if store.document(*agent) is not None]
     documents = sorted({*documents, *stored})
     for kind, name in documents:
@@ -141,35 +124,18 @@ def _owner(document: Document) -> str:
         return ""
 
 
-class _Sessions:
-    """The sessions of a ledger, read once, by what an erasure asks of each."""
+def _threads_only_of(store: LedgerStore, label: str) -> set[int]:
+    """Return every thread that a session or one of its names ever pointed to and no other session uses.
 
-    def __init__(self, store: LedgerStore) -> None:
-        self._store = store
-        self._users: defaultdict[int, set[str]] = defaultdict(set)
-        self._names: defaultdict[str, list[str]] = defaultdict(list)
-        self.belonging: defaultdict[str, list[SessionInfo]] = defaultdict(list)
-        """Sessions that a session's calls spawned, and its late replies, by its label."""
-        for info in store.sessions(every=True):
-            self._users[info.thread].add(info.label)
-            owner = info.parent_session or _owner_of_late_reply(store, info)
-            if label := store.resolve(owner) if owner else None:
-                self.belonging[label].append(info)
-        for alias in store.aliases():
-            if label := store.resolve(alias.name):
-                self._names[label].append(alias.name)
+    An alias may be the session's name from before it was renamed, with threads of that time.
+    """
+    threads = set[int]().union(*(_ever(store, name) for name in store.names_of(label)))
+    return {thread for thread in threads if not _users(store, thread) - {label}}
 
-    def names_of(self, label: str) -> list[str]:
-        """Return a session's label and its aliases."""
-        return [label, *self._names[label]]
 
-    def threads_only_of(self, label: str) -> set[int]:
-        """Return every thread that a session or one of its names ever pointed to and no other session uses.
-
-        An alias may be the session's name from before it was renamed, with threads of that time.
-        """
-        threads = set[int]().union(*(_ever(self._store, name) for name in self.names_of(label)))
-        return {thread for thread in threads if not self._users[thread] - {label}}
+def _users(store: LedgerStore, thread: int) -> set[str]:
+    """Return the labels that point to a thread now."""
+    return set(store.labels_of(thread, every=True))
 
 
 def _ever(store: LedgerStore, label: str) -> set[int]:
@@ -179,15 +145,16 @@ def _ever(store: LedgerStore, label: str) -> set[int]:
 
 def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
     """Add every thread that continues one of these, and every session that points to one of them now."""
-    rows = store.threads()
-    now = {session.label: session.thread for session in store.sessions(every=True)}
-    size = -1
-    while size != len(threads) + len(labels):
-        size = len(threads) + len(labels)
-        threads |= {row.id for row in rows if row.parent in threads and not row.erased}
-        for label in {label for label, thread in now.items() if thread in threads} - labels:
+    waiting = sorted(threads)
+    while waiting:
+        thread = waiting.pop()
+        found = set(store.forks(thread))
+        for label in _users(store, thread) - labels:
             labels.add(label)
-            threads |= _ever(store, label) - {thread for other, thread in now.items() if other not in labels}
+            found |= {other for other in _ever(store, label) if _users(store, other) <= labels}
+        found -= threads
+        threads |= found
+        waiting += sorted(found)
 
 
 def _principals(store: LedgerStore, info: SessionInfo) -> set[str]:

@@ -1,20 +1,24 @@
 """Current state derived from entries: checkpoints, pins, visible messages, turns with their status, tool calls.
 
-A derived status cannot disagree with the entries that it comes from. Only `visible_messages` and `entries_from_turn` read a store.
+A derived status cannot disagree with the entries that it comes from. `visible_messages`, `messages_from` and
+`entries_from_turn` read a store.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import LedgerStore, unknown_session
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, StoredMessage
+from nexus.types.message import Message
 from nexus.types.stop_reasons import stop_reason
 
 TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "interrupted"]
@@ -353,3 +357,29 @@ def wrong_fields(entry: NewEntry, seq: int) -> str:
     if 1 <= first <= last + 1 <= first_kept <= seq + 1 and compaction.kept_ord >= 0:
         return ""
     return f"compaction at entry {seq} cannot cover entries {first} to {last} and keep those from {first_kept}"
+
+
+def messages_from(store: LedgerStore, session: str, offset: int, limit: int) -> tuple[list[Message], int, int]:
+    """Return a part of a session's messages, the index of its first one, and the number of all messages.
+
+    An offset below 0 counts from the end. Only entries with these messages are read. Raises NoSuchSession.
+    """
+    with store.snapshot():
+        thread = store.thread_of(session)
+        if thread is None:
+            raise unknown_session(store, session)
+        counts = store.message_counts(thread)
+        ends = list(accumulate((count for _, count in counts), initial=0))
+        total = ends[-1]
+        first = min(offset, total)
+        if offset < 0:
+            first = max(total + offset, 0)
+        end = min(first + limit, total)
+        if first >= end:
+            return [], first, total
+        first_entry = bisect_right(ends, first) - 1
+        last_entry = bisect_left(ends, end) - 1
+        entries = store.entries(thread, counts[first_entry][0] - 1, counts[last_entry][0])
+        messages = [row.message for entry in entries for row in entry.rows]
+    skipped = first - ends[first_entry]
+    return messages[skipped : skipped + end - first], first, total

@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.errors import BadReference
-from nexus.ledger.erasure import child_sessions
 from nexus.ledger.replay import Ancestor
 from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionInfo, SessionMetadata
 from nexus.ledger.store import LedgerStore, unknown_session
@@ -176,7 +175,7 @@ class SessionDirectory:
         while self._store.session(archive_label) is not None:
             number += 1
             archive_label = f"{old.label}~merged-{number}"
-        spawned = child_sessions(self._store, {old.label})
+        spawned = self._store.spawned(old.label)
         moves = [
             NewRefUpdate(old.label, None, f"merged into {target.label}", None, old.number),
             NewRefUpdate(archive_label, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
@@ -200,23 +199,25 @@ class SessionDirectory:
 
     def spawned(self, session: str) -> _List[SessionInfo]:
         """Return the sessions that this one's turns and calls spawned."""
-        return child_sessions(self._store, {label_of(self._store, session)})
+        return self._store.spawned(label_of(self._store, session))
 
     def ancestry(self, session: str, turn: int | None = None) -> list[Ancestor]:
         """Return the ancestry of a turn (default: the newest) as stretches of turns by thread, root first."""
         thread = thread_of(self._store, session)
         end = last_entry_of(self._store, session, turn, None)
-        labels: dict[int, list[str]] = {}
-        for info in self._store.sessions(every=True):
-            labels.setdefault(info.thread, []).append(info.label)
         ancestors: list[Ancestor] = []
         for part in self._store.path(thread):
             high = min(part.high, end)
             if part.low < high:
                 first = turn_at(self._store, thread, part.low + 1)
                 last = turn_at(self._store, thread, high)
-                ancestors.append(Ancestor(part.thread, first, last, high, tuple(labels.get(part.thread, ()))))
+                ancestors.append(Ancestor(part.thread, first, last, high, tuple(self._labels_of(part.thread))))
         return ancestors
+
+    def _labels_of(self, thread: int) -> _List[str]:
+        """Return the labels that point to a thread, the session with the newest entry first."""
+        infos = [self.info(label) for label in self._store.labels_of(thread, every=True)]
+        return [info.label for info in sorted(infos, key=lambda info: (-info.last_ms, info.label))]
 
     def last_shared_entry(self, thread: int, other: int) -> int:
         """Return the last entry that the paths of two threads have in common (0: none)."""

@@ -129,6 +129,8 @@ class Thread(Struct, frozen=True):
     """Base tokens in the most expensive of the three provider formats."""
     first_ms: int = 0
     last_ms: int = 0
+    """Latest time of its own entries. Of a fork without any, the time of the last entry that it shares, or 0 if an \
+earlier version made it."""
     erased: bool = False
 
 
@@ -261,7 +263,10 @@ class Query(Struct, frozen=True):
     limit: int = 20
     offset: int = 0
     order: Literal["relevance", "newest"] = "relevance"
-    """`relevance` is the backend's ranking, newer messages first among equals; `newest` is the order of storage."""
+    """`relevance` is the backend's ranking, newer messages first among equals; `newest` is the order of storage.
+
+    SQLite ranks the newest 40,000 messages that have the words; older ones follow, newest first.
+    """
     every: bool = False
     """Includes messages that only deleted sessions have."""
 

@@ -69,8 +69,27 @@ class SessionStore(Protocol):
         """Return the line of `sessions` of exactly this label, whatever its status; None for a name without a session."""
         ...
 
-    def labels_of(self, thread: int) -> list[str]:
-        """Return the labels that point to a thread now, the one that was updated last first; none of deleted sessions."""
+    def labels_of(self, thread: int, *, every: bool = False) -> list[str]:
+        """Return the labels that point to a thread now, the one that was updated last first.
+
+        Those of deleted sessions are among them with `every` only.
+        """
+        ...
+
+    def former_labels_of(self, thread: int) -> list[str]:
+        """Return the labels that pointed to a thread once and point to another one now, by name."""
+        ...
+
+    def names_of(self, label: str) -> list[str]:
+        """Return a session's label and all aliases that lead to it."""
+        ...
+
+    def spawned(self, label: str) -> list[SessionInfo]:
+        """Return the sessions whose parent session is this one under any of its names, newest first, of every status."""
+        ...
+
+    def owned(self, label: str) -> list[RefUpdate]:
+        """Return the newest updates of the sessions whose owner session is this one under any of its names, by label."""
         ...
 
     def ref_updates(self, label: str) -> list[RefUpdate]:
@@ -145,6 +164,10 @@ class HistoryStore(Protocol):
         """Return all threads, by number."""
         ...
 
+    def forks(self, thread: int) -> list[int]:
+        """Return the threads that directly continue a thread and were not erased, by number."""
+        ...
+
     def path(self, thread: int) -> list[Segment]:
         """Return the thread's path, root first: which entries of which threads it consists of."""
         ...
@@ -155,6 +178,10 @@ class HistoryStore(Protocol):
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> Iterator[Entry]:
         """Return the path's entries with `after < seq <= until` in order, checked (LedgerDamaged)."""
+        ...
+
+    def message_counts(self, thread: int) -> list[tuple[int, int]]:
+        """Return seq and number of messages of each entry of the path that has any, in order; their text is not read."""
         ...
 
     def checkpoints(self, thread: int, until: int | None = None, *, replaced: bool = True) -> list[Entry]:

@@ -84,14 +84,14 @@ class Upkeep:
         reports = erasure.reports_of(self._store, chosen.threads)
         return replace(chosen, documents=sorted({*chosen.documents, *reports}))
 
-    def dependents(self, session: str) -> list[str]:
-        """Return the labels of the sessions that `erase` with `with_forks` deletes as well, sorted."""
+    def dependents(self, session: str, *, with_forks: bool = True) -> list[str]:
+        """Return the labels of the sessions that `erase` deletes as well, sorted."""
         label = label_of(self._store, session)
-        return sorted(erasure.of_sessions(self._store, {label}, with_forks=True).labels - {label})
+        return sorted(erasure.of_sessions(self._store, {label}, with_forks=with_forks).labels - {label})
 
     def late_replies(self, session: str) -> list[SessionInfo]:
         """Return the sessions with replies that came too late for their turn in a session, newest first."""
-        return erasure.late_replies(self._store, {label_of(self._store, session)})
+        return erasure.late_replies(self._store, label_of(self._store, session))
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Return provider, calibration key and newest calibration of every calibrated model, by name."""

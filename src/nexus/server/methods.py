@@ -36,6 +36,7 @@ from nexus.errors import (
     TurnSuperseded,
 )
 from nexus.ledger.lease import async_session_lease
+from nexus.ledger.replay import messages_from
 from nexus.ledger.sessions import Lease, QueuedEvent
 from nexus.providers.replies import read_reply
 from nexus.server import forms
@@ -188,13 +189,9 @@ async def get_messages(call: Call, params: forms.GetMessages) -> forms.MessageLi
     """Return messages of the agent's session, oldest first, those that no call shows any more included."""
     if not 1 <= params.limit <= MAX_MESSAGES:
         raise BadSetting(f"limit is a number from 1 to {MAX_MESSAGES:,}")
-    messages = await call.tenant.nx.history(call.label)
-    total = len(messages)
-    if params.offset < 0:
-        first = max(total + params.offset, 0)
-    else:
-        first = min(params.offset, total)
-    return forms.MessageList(tuple(messages[first : first + params.limit]), first, total)
+    store = call.tenant.nx.engine.ledger.store
+    messages, first, total = await call.tenant.nx.run(messages_from, store, call.label, params.offset, params.limit)
+    return forms.MessageList(tuple(messages), first, total)
 
 
 async def compact(call: Call, params: forms.Compact) -> forms.CompactResult:

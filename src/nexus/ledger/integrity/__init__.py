@@ -181,8 +181,9 @@ def _fits(record: Record) -> bool:
     kind = type(record)
     if kind not in _columns:
         hints = get_type_hints(kind)
-        columns = tuple(_STORED.get(hints[name], hints[name]) for name in kind.__struct_fields__)
-        _columns[kind] = decodable(tuple[columns])  # pyright: ignore[reportInvalidTypeArguments]
+        columns = [(name, _STORED.get(hints[name], hints[name])) for name in kind.__struct_fields__]
+        # A class: the parts of another type would be hashed for each record.
+        _columns[kind] = decodable(msgspec.defstruct(f"Stored{kind.__name__}", columns, array_like=True))
     values: tuple[Any, ...] = msgspec.structs.astuple(record)
     if isinstance(record, EntryRecord):
         values = (*values[:-1], [msgspec.structs.astuple(key) for key in record.keys])

@@ -122,6 +122,8 @@ class ThreadAudit:
         self._tenant = tenant
         self._blobs = blobs
         self._threads: dict[int, _ThreadState] = {}
+        self.some_erased = False
+        """True if any thread was erased."""
         self._now: _ThreadState | None = None
         self._last_id = 0
         self._keys: set[int] = set()
@@ -140,11 +142,6 @@ class ThreadAudit:
         """The threads that were not erased."""
         return [thread for thread, state in self._threads.items() if not state.row.erased]
 
-    @property
-    def some_erased(self) -> bool:
-        """True if any thread was erased."""
-        return any(state.row.erased for state in self._threads.values())
-
     def turn(self, thread: int) -> int:
         """Return the number of the newest turn on the thread's path."""
         return self._threads[thread].turn
@@ -162,6 +159,7 @@ class ThreadAudit:
             yield Damage("thread", f"thread {row.id}", wrong, "what it shares with its parent", row.id)
         self._now = self._threads[row.id] = _ThreadState(row, parent)
         self._last_id = max(row.id, self._last_id)
+        self.some_erased = self.some_erased or row.erased
         self._keys.clear()
         self._views.clear()
         self._key = ("", "", 0)

@@ -296,25 +296,29 @@ class Derived:
 
     def _begin_thread(self, record: ThreadRecord) -> None:
         begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
-        turn, open_turn = self._end_at(record.parent, record.fork_seq)
-        self._thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
+        turn, open_turn, last_ms = self._end_at(record.parent, record.fork_seq)
+        self._thread = Thread(
+            *begin, record.fork_seq, record.root_hash, turn, open_turn, last_ms=last_ms, erased=record.erased
+        )
         sql = "SELECT seq, ord, part, call_id, name, is_result, is_error FROM tool_call WHERE tenant=? AND thread=?"
         self._calls = set(self._db.rows(sql, (self._tenant, record.id)))
 
-    def _end_at(self, thread: int | None, high: int) -> tuple[int, bool]:
-        """Return the newest turn of a path up to an entry, and whether it is open there."""
+    def _end_at(self, thread: int | None, high: int) -> tuple[int, bool, int]:
+        """Return the newest turn of a path up to an entry, whether it is open there, and the entry's time."""
         turn: int | None = None
+        time_ms = 0
         while thread is not None:
-            sql = "SELECT turn, kind FROM entry WHERE tenant=? AND thread=? AND seq<=? ORDER BY seq DESC"
-            for at, kind in self._db.each(sql, (self._tenant, thread, high)):
-                turn = int(at) if turn is None else turn
+            sql = "SELECT turn, kind, at_ms FROM entry WHERE tenant=? AND thread=? AND seq<=? ORDER BY seq DESC"
+            for at, kind, at_ms in self._db.each(sql, (self._tenant, thread, high)):
+                if turn is None:
+                    turn, time_ms = int(at), at_ms
                 if kind in ("messages", "lost", "completed", "failed", "clear"):
-                    return turn, kind in ("messages", "lost") and turn > 0
+                    return turn, kind in ("messages", "lost") and turn > 0, time_ms
             sql = "SELECT parent, fork_seq FROM thread WHERE tenant=? AND id=?"
             parent, low = self._db.row(sql, (self._tenant, thread)) or (None, 0)
             thread = parent if parent is not None and parent < thread else None  # a damaged row may name itself
             high = min(low, high)
-        return turn or 0, False
+        return turn or 0, False, time_ms
 
     def _entry(self, record: EntryRecord) -> None:
         if self._thread is None or self._thread.id != record.thread:
@@ -343,6 +347,8 @@ class Derived:
         stored: tuple[Any, ...] = self._db.row(sql, (self._tenant, thread.id)) or (b"",)
         names = THREAD_COLUMNS.split(",")
         wrong = [name for name, value in zip(names, stored, strict=False) if getattr(thread, name) != value]
+        if wrong == ["last_ms"] and thread.head_seq == thread.fork_seq and stored[names.index("last_ms")] == 0:
+            wrong = []  # a fork that an earlier version made
         if thread.erased:
             wrong = []
         if chain.columns_hash("thread", (self._tenant, *stored[:-1])) != stored[-1]:

@@ -69,6 +69,7 @@ class Database:
         ),
         greatest="greatest",
         contains="strpos({0}, {1})>0",
+        following="substr({0}, strpos({0}, '{1}')+{2}, 64) COLLATE \"C\"",
         indexed="SELECT thread, seq, content, words IS NOT NULL FROM message WHERE tenant=?",
     )
 

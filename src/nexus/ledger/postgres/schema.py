@@ -18,7 +18,7 @@ from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.sqlite.schema import checksum
 
-VERSION = 5
+VERSION = 6
 
 LEAST_SERVER = 140000
 """The oldest server: PostgreSQL 14."""

@@ -23,6 +23,8 @@ class Dialect(NamedTuple):
     """Function that returns its largest argument."""
     contains: str
     """Condition that text `{0}` contains text `{1}`."""
+    following: str
+    """The 64 characters of text `{0}` after text `{1}` of `{2}` characters, compared by bytes."""
     indexed: str
     """Statement for thread, seq, content and presence in the search index of a tenant's messages."""
 

@@ -37,6 +37,7 @@ from nexus.ledger.shared_sql.connection import Connection
 from nexus.ledger.shared_sql.hidden_sessions import move_to_documents
 from nexus.ledger.shared_sql.read import MESSAGE_COLUMNS
 from nexus.ledger.shared_sql.read_threads import END
+from nexus.ledger.shared_sql.related_sessions import forks
 from nexus.ledger.shared_sql.write import Writing, grown
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.decoding import decodable
@@ -51,14 +52,14 @@ def dump(db: Connection, tenant: str) -> Iterator[Record]:
     for row in db.stream("SELECT sha256, data FROM blob WHERE tenant=? ORDER BY sha256", (tenant,)):
         yield BlobRecord(*row)
     columns = "id, parent, fork_seq, root_hash, at_ms, head_seq, head_hash, erased"
-    for row in db.rows(f"SELECT {columns} FROM thread WHERE tenant=? ORDER BY id", (tenant,)):  # noqa: S608 - constants
-        yield ThreadRecord(*row[:-1], erased=bool(row[-1]))
-        yield from entries(db, tenant, row[0])
-        key = (tenant, row[0])
-        sql = "SELECT thread, view, number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=?"
-        yield from (DecisionRecord(*row_) for row_ in db.stream(f"{sql} ORDER BY view, number", key))
-        sql = "SELECT thread, view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=?"
-        yield from (AssemblyRecord(*row_) for row_ in db.stream(f"{sql} ORDER BY view, seq", key))
+    rows = db.stream(f"SELECT {columns} FROM thread WHERE tenant=? ORDER BY id", (tenant,))  # noqa: S608 - constants
+    for block in _blocks(ThreadRecord(*row[:-1], erased=bool(row[-1])) for row in rows):
+        short = _Threads(db, tenant, block)
+        for thread in block:
+            yield thread
+            yield from short.entries(thread)
+            if thread.id in short.with_views:
+                yield from _of_views(db, tenant, thread.id)
     sql = "SELECT label, number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? ORDER BY 1, 2"
     yield from (MoveRecord(*row) for row in db.stream(sql, (tenant,)))
     sql = "SELECT name, number, target, reason, at_ms, hash FROM alias WHERE tenant=? ORDER BY 1, 2"
@@ -69,6 +70,82 @@ def dump(db: Connection, tenant: str) -> Iterator[Record]:
     yield from (EventRecord(*row) for row in db.stream(sql, (tenant,)))
     sql = f"SELECT {documents.COLUMNS} FROM document WHERE tenant=? ORDER BY kind, name"  # noqa: S608 - constants
     yield from (DocumentRecord(*row) for row in db.stream(sql, (tenant,)))
+
+
+def _of_views(db: Connection, tenant: str, thread: int) -> Iterator[Record]:
+    """Yield a thread's decisions and manifests."""
+    key = (tenant, thread)
+    sql = "SELECT thread, view, number, kind, at_seq, body, at_ms, hash FROM decision WHERE tenant=? AND thread=?"
+    yield from (DecisionRecord(*row) for row in db.stream(f"{sql} ORDER BY view, number", key))
+    sql = "SELECT thread, view, seq, manifest, at_ms, hash FROM assembly WHERE tenant=? AND thread=?"
+    yield from (AssemblyRecord(*row) for row in db.stream(f"{sql} ORDER BY view, seq", key))
+
+
+MOST_ENTRIES = 200
+"""Entries of threads that are read together, at most."""
+
+
+def _blocks(threads: Iterable[ThreadRecord]) -> Iterator[list[ThreadRecord]]:
+    """Yield threads, as many together as have few entries; one that has many comes alone."""
+    block: list[ThreadRecord] = []
+    total = 0
+    for thread in threads:
+        size = _size(thread)
+        if block and (total + size > MOST_ENTRIES or len(block) == MOST_ENTRIES):
+            yield block
+            block, total = [], 0
+        block.append(thread)
+        total += size
+    if block:
+        yield block
+
+
+def _size(thread: ThreadRecord) -> int:
+    """Return the number of a thread's own entries by its row; above all limits for a damaged row."""
+    numbers = (thread.id, thread.fork_seq, thread.head_seq)
+    if any(type(number) is not int for number in numbers):
+        return END
+    return max(thread.head_seq - thread.fork_seq, 0)
+
+
+class _Threads:
+    """Entries of several short threads, which three statements read. Each one is as `entries` gives it."""
+
+    def __init__(self, db: Connection, tenant: str, threads: list[ThreadRecord]) -> None:
+        self._db = db
+        self._tenant = tenant
+        self._heads: dict[int, list[tuple[Any, ...]]] = {}
+        self._messages: dict[tuple[int, int], list[MessageRow]] = {}
+        self._keys: dict[tuple[int, int], list[KeyRecord]] = {}
+        self.with_views: set[int]
+        """Threads with decisions or manifests."""
+        self._is_alone = len(threads) == 1
+        if self._is_alone:
+            self.with_views = {threads[0].id}
+            return
+        span = (tenant, threads[0].id, threads[-1].id)
+        where = "WHERE tenant=?1 AND thread BETWEEN ?2 AND ?3"
+        sql = f"SELECT thread, seq, kind, turn, at_ms, body, hash FROM entry {where} ORDER BY thread, seq"  # noqa: S608
+        for row in db.rows(sql, span):
+            self._heads.setdefault(row[0], []).append(row)
+        sql = f"SELECT thread, seq, {MESSAGE_COLUMNS} FROM message {where} ORDER BY thread, seq, ord"  # noqa: S608
+        for thread, seq, *row in db.rows(sql, span):
+            self._messages.setdefault((thread, seq), []).append(cast("MessageRow", tuple(row)))
+        sql = f"SELECT thread, seq, key, payload FROM idempotency {where} ORDER BY thread, key"  # noqa: S608
+        for thread, seq, name, payload in db.rows(sql, span):
+            self._keys.setdefault((thread, seq), []).append(KeyRecord(name, payload))
+        sql = f"SELECT thread FROM decision {where} UNION SELECT thread FROM assembly {where}"  # noqa: S608
+        self.with_views = {thread for (thread,) in db.rows(sql, span)}
+
+    def entries(self, thread: ThreadRecord) -> Iterator[EntryRecord]:
+        """Yield a thread's own entries."""
+        heads = self._heads.get(thread.id, [])
+        if self._is_alone or len(heads) != _size(thread) or not all(type(head[1]) is int for head in heads):
+            yield from entries(self._db, self._tenant, thread.id)  # a long one, or rows are damaged
+            return
+        for number, seq, kind, turn, at_ms, body, digest in heads:
+            rows = self._messages.get((number, seq), [])
+            yield EntryRecord(number, seq, kind, turn, at_ms, body, digest, rows, self._keys.get((number, seq), []))
 
 
 def entries(db: Connection, tenant: str, thread: int, after: int = -END) -> Iterator[EntryRecord]:
@@ -197,12 +274,10 @@ class _Loader:
             self.thread_record = record
             self.grown = record.head_seq > self.thread.head_seq
             return
-        turn = 0
-        open_turn = False
-        if record.parent is not None and not record.erased:
-            turn, open_turn = self.writing.end_of(record.parent, record.fork_seq)
         begin = (record.id, record.parent, record.fork_seq, record.root_hash, record.at_ms)
-        self.thread = Thread(*begin, record.fork_seq, record.root_hash, turn, open_turn, erased=record.erased)
+        self.thread = Thread(*begin, record.fork_seq, record.root_hash, erased=record.erased)
+        if not record.erased:
+            self.thread = self.writing.begun(self.thread)
         self.writing.put_new_thread(self.thread)
         self.new += 1
         self.thread_record = record
@@ -367,13 +442,12 @@ def erase(
 
 def _check_free(writing: Writing, threads: list[int], labels: list[str]) -> None:
     """Raise LedgerError when a remaining row needs one of the threads, NoSuchSession for unknown ones."""
-    chosen = set(threads)
     dependent: set[str] = set()
-    for row in writing.reader.threads():
-        if row.parent in chosen and row.id not in chosen and not row.erased:
-            dependent.update(_labels(writing, row.id) or (f"thread {row.id}",))
     for thread in threads:
         writing.reader.thread(thread)
+        for fork in forks(writing.reader, thread):
+            if fork not in threads:
+                dependent.update(_labels(writing, fork) or (f"thread {fork}",))
         dependent.update(label for label in _labels(writing, thread) if encode_text(label) not in labels)
     if dependent:
         names = ", ".join(sorted(dependent))

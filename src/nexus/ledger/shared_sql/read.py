@@ -121,6 +121,18 @@ class Reader(ThreadReader):
             self.damaged(f"the newest entry of thread {thread} is not the one that was written last")
         return entries
 
+    def message_counts(self, thread: int) -> list[tuple[int, int]]:
+        """Return seq and number of messages of the path's entries that have any; see `LedgerStore.message_counts`."""
+        row = self.thread(thread)
+        path = self.path(thread)
+        sql = "SELECT seq, count(*) FROM message WHERE tenant=? AND thread=? AND seq>? AND seq<=? GROUP BY seq ORDER BY seq"
+        values = [(self.tenant, part.thread, part.low, min(part.high, row.head_seq)) for part in path]
+        counts = [(seq, count) for span in values for seq, count in self.db.rows(sql, span)]
+        self.whole_numbers(*[seq for seq, _ in counts])
+        if len(path) == 1 and sum(count for _, count in counts) != row.messages:
+            self.damaged(f"thread {thread} has not the {row.messages} messages that its row says")
+        return counts
+
     def read(self, part: Segment, after: int, until: int) -> list[Entry]:
         """Return a segment's entries with `after < seq <= until`, checked against their hashes."""
         return self._read([(part, after, until)])

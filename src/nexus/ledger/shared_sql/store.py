@@ -29,7 +29,7 @@ from nexus.ledger.sessions import (
 )
 from nexus.ledger.shared_sql import documents as sql_documents
 from nexus.ledger.shared_sql import dump as sql_dump
-from nexus.ledger.shared_sql import idempotency, outcomes, queue
+from nexus.ledger.shared_sql import idempotency, outcomes, queue, related_sessions, session_list
 from nexus.ledger.shared_sql import search as sql_search
 from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
@@ -141,9 +141,13 @@ class SqlLedger(ABC):
     resolve = _read(_resolve)
     thread_of = _read(Reader.thread_of)
     session = _read(Reader.session)
-    sessions = _read(sql_search.sessions)
-    session_info = _read(sql_search.session_info)
-    labels_of = _read(sql_search.labels_of)
+    sessions = _read(session_list.sessions)
+    session_info = _read(session_list.session_info)
+    labels_of = _read(related_sessions.labels_of)
+    former_labels_of = _read(related_sessions.former_labels_of)
+    names_of = _read(related_sessions.names_of)
+    spawned = _read(related_sessions.spawned)
+    owned = _read(related_sessions.owned)
     ref_updates = _read(Reader.ref_updates)
     aliases = _read(Reader.aliases)
 
@@ -266,8 +270,10 @@ class SqlLedger(ABC):
 
     path = _read(_path)
     entries = _read(_entries)
+    message_counts = _read(Reader.message_counts)
     thread = _read(Reader.thread)
     threads = _read(Reader.threads)
+    forks = _read(related_sessions.forks)
     head = _read(Reader.head)
     checkpoints = _read(Reader.checkpoints)
     instructions = _read(Reader.instructions)

@@ -347,6 +347,9 @@ def _with_head_hash(row: AssemblyRow, hashes: Mapping[int, bytes]) -> AssemblyRo
 def grown(thread: Thread, record: EntryRecord) -> Thread:
     """Return a thread's row after one more entry."""
     is_mark = record.kind not in STEPS
+    last_ms = thread.last_ms
+    if thread.head_seq == thread.fork_seq:
+        last_ms = 0  # the time of an entry that it shares
     open_turn = thread.open_turn
     if record.kind in STEPS:
         open_turn = record.kind in ("messages", "lost") and record.turn > 0
@@ -362,5 +365,5 @@ def grown(thread: Thread, record: EntryRecord) -> Thread:
         messages=thread.messages + len(record.messages),
         tokens=thread.tokens + sum(max(row[9:12]) for row in record.messages),
         first_ms=min(thread.first_ms, record.at_ms) if thread.first_ms else record.at_ms,
-        last_ms=max(thread.last_ms, record.at_ms),
+        last_ms=max(last_ms, record.at_ms),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from nexus.errors import BadReference, NoSuchSession, session_moved
 from nexus.ledger import chain
@@ -36,6 +36,7 @@ def upsert(table: str, key: str, columns: str) -> str:
 
 
 _PUT_POINTER = upsert("session", "tenant,label", "number,thread,status,hash")
+_TIME = "SELECT at_ms FROM entry WHERE tenant=? AND thread=? AND seq=?"
 PUT_LEASE = upsert("lease", "tenant,label", "holder,expires_ms,token,fence")
 
 MOST_LEASE_MS = 120_000
@@ -62,10 +63,25 @@ class SessionWriter:
         """Create an empty thread, or one that continues its parent after `fork_seq` with chain value `digest`."""
         number = int(self.db.value("SELECT coalesce(max(id),0)+1 FROM thread WHERE tenant=?", (self.tenant,)))
         root = digest or chain.root_hash(self.tenant, number)
-        turn, open_turn = self.end_of(parent, fork_seq) if parent is not None else (0, False)
-        thread = Thread(number, parent, fork_seq, root, self.clock_ms(), fork_seq, root, turn, open_turn)
+        thread = self.begun(Thread(number, parent, fork_seq, root, self.clock_ms(), fork_seq, root))
         self.put_new_thread(thread)
         return thread
+
+    def begun(self, thread: Thread) -> Thread:
+        """Return a thread without entries of its own with what it takes over: turn, open turn and time."""
+        if thread.parent is None:
+            return thread
+        turn, open_turn = self.end_of(thread.parent, thread.fork_seq)
+        return replace(thread, turn=turn, open_turn=open_turn, last_ms=self._time_of(thread.parent, thread.fork_seq))
+
+    def _time_of(self, thread: int, seq: int) -> int:
+        """Return the time of an entry of a path in milliseconds; 0 if it is not there."""
+        for part in self.reader.path(thread):
+            if part.low < seq <= part.high:
+                at_ms = self.db.value(_TIME, (self.tenant, part.thread, seq)) or 0
+                self.reader.whole_numbers(at_ms)
+                return at_ms
+        return 0
 
     def put_new_thread(self, thread: Thread) -> None:
         """Insert a thread's row."""

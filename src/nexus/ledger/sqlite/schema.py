@@ -8,9 +8,9 @@ from pathlib import Path
 APPLICATION_ID = 0x4E585553
 """`NXUS`, in the file's header."""
 
-VERSION = 8
+VERSION = 9
 
-READABLE = (6, 7, VERSION)
+READABLE = (6, 7, 8, VERSION)
 """Versions with the tables of this one: their files can be read without a migration."""
 
 MIGRATIONS: tuple[str, ...] = tuple(

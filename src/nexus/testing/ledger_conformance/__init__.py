@@ -34,6 +34,7 @@ from nexus.testing.ledger_conformance import (
     history,
     leases,
     queue,
+    relations,
     sessions,
     storage,
     transactions,
@@ -80,7 +81,7 @@ class Report(Struct, frozen=True):
 
 CHECKS: tuple[Check, ...] = tuple(
     Check(function)
-    for module in (appending, transactions, history, sessions, leases, queue, documents, storage)
+    for module in (appending, transactions, history, sessions, relations, leases, queue, documents, storage)
     for name, function in vars(module).items()
     if name.startswith("check_")
 )
