@@ -15,7 +15,7 @@ from nexus.ledger import chain
 from nexus.ledger import maintenance as care
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.records import CalibrationRecord
-from nexus.ledger.shared_sql.dump import erase
+from nexus.ledger.shared_sql.erase import erase
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import user

@@ -18,7 +18,7 @@ from nexus.errors import LedgerError
 from nexus.ledger import maintenance as care
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.sessions import EventState, NewQueuedEvent, SessionMetadata
-from nexus.ledger.shared_sql.dump import erase
+from nexus.ledger.shared_sql.erase import erase
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.ledger_entries import AssemblyRow, Commit, Compaction, Cut, MessageRef, NewEntry, StoredCalibration
 from nexus.types.message import user

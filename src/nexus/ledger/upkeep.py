@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from nexus.errors import BadReference, LedgerError
-from nexus.ledger import erasure
-from nexus.ledger.erasure import Erasure
+from nexus.ledger import erasure_extent
+from nexus.ledger.erasure_extent import Erasure
 from nexus.ledger.session_directory import label_of
 from nexus.ledger.sessions import EVENT_STATES, ErasedPrincipal, EraseResult, SessionInfo
 from nexus.ledger.store import LedgerStore, unknown_session
@@ -35,7 +35,7 @@ class Upkeep:
             if not self._store.queued_events(session, EVENT_STATES):
                 raise unknown_session(self._store, session)
             label = session
-        return self._erase(self._with_reports(erasure.of_sessions(self._store, {label}, with_forks=with_forks)))
+        return self._erase(self._with_reports(erasure_extent.of_sessions(self._store, {label}, with_forks=with_forks)))
 
     def erase_unused(
         self, sessions: Collection[str], since_ms: int, *, documents: Sequence[tuple[str, str]] = ()
@@ -46,7 +46,7 @@ class Upkeep:
         (`forks_depend`), if one was used after `since_ms` (`session_in_use`), and as `erase`.
         """
         with self._store.snapshot():
-            chosen = erasure.of_sessions(self._store, set(sessions), with_forks=True, documents=documents)
+            chosen = erasure_extent.of_sessions(self._store, set(sessions), with_forks=True, documents=documents)
         others = chosen.labels.difference(sessions)
         if others:
             raise LedgerError(f"{', '.join(sorted(others))} would go too (nothing was deleted)", code="forks_depend")
@@ -65,7 +65,7 @@ class Upkeep:
         if not principal:
             raise BadReference("principal is empty (name whose data to erase)")
         with self._store.snapshot():
-            chosen, shared = erasure.of_principal(self._store, principal)
+            chosen, shared = erasure_extent.of_principal(self._store, principal)
         replies = 0
         if self.unrecorded is not None:
             replies = self.unrecorded.erase(principal=principal)
@@ -81,17 +81,17 @@ class Upkeep:
         return self._store.erase(None)
 
     def _with_reports(self, chosen: Erasure) -> Erasure:
-        reports = erasure.reports_of(self._store, chosen.threads)
+        reports = erasure_extent.reports_of(self._store, chosen.threads)
         return replace(chosen, documents=sorted({*chosen.documents, *reports}))
 
     def dependents(self, session: str, *, with_forks: bool = True) -> list[str]:
         """Return the labels of the sessions that `erase` deletes as well, sorted."""
         label = label_of(self._store, session)
-        return sorted(erasure.of_sessions(self._store, {label}, with_forks=with_forks).labels - {label})
+        return sorted(erasure_extent.of_sessions(self._store, {label}, with_forks=with_forks).labels - {label})
 
     def late_replies(self, session: str) -> list[SessionInfo]:
         """Return the sessions with replies that came too late for their turn in a session, newest first."""
-        return erasure.late_replies(self._store, label_of(self._store, session))
+        return erasure_extent.late_replies(self._store, label_of(self._store, session))
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Return provider, calibration key and newest calibration of every calibrated model, by name."""

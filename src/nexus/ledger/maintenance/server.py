@@ -17,7 +17,7 @@ from nexus.ledger.maintenance.files import Progress
 from nexus.ledger.maintenance.statistics import Stats, content_counts
 from nexus.ledger.maintenance.verification import content_damages, tenants
 from nexus.ledger.shared_sql.connection import Connection
-from nexus.ledger.shared_sql.dump import TABLES
+from nexus.ledger.shared_sql.erase import TABLES
 from nexus.ledger.text_encoding import decode_text
 
 _OF_SCHEMA = "FROM pg_class c JOIN pg_namespace n ON n.oid=c.relnamespace WHERE n.nspname=current_schema()"

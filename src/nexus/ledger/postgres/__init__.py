@@ -22,6 +22,7 @@ from nexus.ledger.postgres.pool import Pool
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import EraseResult
 from nexus.ledger.shared_sql import dump as sql_dump
+from nexus.ledger.shared_sql import erase as sql_erase
 from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.store import SqlLedger
@@ -274,6 +275,6 @@ class PostgresLedger(SqlLedger):
     ) -> EraseResult:
         """Delete rows. The server removes their text from its files with the next VACUUM."""
         chosen = (threads, labels, events, documents, unused_since_ms)
-        erased, _ = self._write(lambda writing: sql_dump.erase(writing, *chosen, scrub=scrub), alone=True)
+        erased, _ = self._write(lambda writing: sql_erase.erase(writing, *chosen, scrub=scrub), alone=True)
         self._cache.clear()
         return erased

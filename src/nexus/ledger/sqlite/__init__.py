@@ -19,6 +19,7 @@ from nexus.errors import LedgerError, LedgerUnusable
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import EraseResult
 from nexus.ledger.shared_sql import dump as sql_dump
+from nexus.ledger.shared_sql import erase as sql_erase
 from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.store import SqlLedger
@@ -183,7 +184,7 @@ class SqliteLedger(SqlLedger):
         is_erasing = threads is None or bool(threads or labels or events or documents)
 
         def write(writing: Writing) -> tuple[EraseResult, list[str]]:
-            result = sql_dump.erase(writing, threads, labels, events, documents, unused_since_ms, scrub=scrub)
+            result = sql_erase.erase(writing, threads, labels, events, documents, unused_since_ms, scrub=scrub)
             if scrub and is_erasing:
                 writing.db.run("INSERT INTO search(search) VALUES ('optimize')")  # or the index keeps deleted words
             return result
