@@ -103,8 +103,7 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
         "provider": request.format,
         "system": request.system_text,
         "budget": budget or NO_LIMIT,
-        # One system prompt is counted, and its messages are sent.
-        "reserve": INSTRUCTION_TOKENS * len(request.leading_instructions),
+        "reserve": _form_tokens(request),
     }
     if place.user:
         options["principal"] = place.user
@@ -118,6 +117,14 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
         # Tools that nothing here can read are sent as received; their size is kept free.
         options["reserve"] += nx.counter.count(json.dumps(request.body.get("tools")))
         return nx.mirror(request.items, **options)
+
+
+def _form_tokens(request: ModelRequest) -> int:
+    """Return the tokens of messages with instructions that a system prompt, which is counted for them, does not have."""
+    count = len(request.leading_instructions)
+    if request.format == "openai":  # the system prompt is a message there
+        count = max(count - 1, 0)
+    return INSTRUCTION_TOKENS * count
 
 
 def prepare(

@@ -171,11 +171,11 @@ def _lines(values: Mapping[str, Any]) -> Iterator[str]:
     yield from _cache_lines(values)
     if values.get("session"):
         yield f"  recorded in {values['session']}, turn {values.get('turn')}, call {values.get('number')}"
+        yield from (f"  {command}" for command in values.get("commands", ()))
     if values.get("no_text"):
         yield "  without text: there is no replay, no undo and no text of it"
         yield f"  request: {values.get('received_bytes', 0):,} bytes, SHA-256 {values.get('request_sha256', '')}"
         yield f"  answer: {values.get('answer_bytes', 0):,} bytes, SHA-256 {values.get('answer_sha256', '')}"
-        yield from (f"  {command}" for command in values.get("commands", ()))
     if values.get("not_explained"):
         yield f"  not explained: {values['not_explained']}"
     explanation = values.get("explanation")
