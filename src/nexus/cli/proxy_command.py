@@ -106,7 +106,7 @@ def proxy_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Erase conversations whose newest call is older: 30d, 12h, 8w. Looks at the start, then every hour.",
         ),
         click.option(
-            "--omitted-tool", is_flag=True, help="Add a tool with which the model reads what was left out of its list."
+            "--omitted-tool", is_flag=True, help="Add a tool with which the model reads omitted messages of its list."
         ),
     ]
     for option in reversed(options):
@@ -254,7 +254,7 @@ def _described(settings: ProxySettings) -> str:
 
 
 @command.subcommand("status")
-@click.option("--cost", "shows_cost", is_flag=True, help="Simulate what the calls had cost without the proxy.")
+@click.option("--cost", "shows_cost", is_flag=True, help="Simulate the cost of the calls without the proxy.")
 def status(options: CommandOptions, shows_cost: bool) -> None:
     """Show the running proxies, with their newest conversations and calls, and the causes of cache misses.
 
@@ -303,7 +303,7 @@ def call(options: CommandOptions, call_id: str, every: bool) -> None:
 def undo(options: CommandOptions, call_id: str) -> None:
     """Undo the cut with which the call ID was sent: the conversation's next calls begin with all of their messages.
 
-    What does not fit is cut anew, to the same budget: raise it first (--budget). A running proxy notices it, and
+    The rest is cut again to the same budget: raise it first (--budget). A running proxy notices it, and
     forks of the conversation are included.
 
     Example: nexus proxy undo 1a2265197573b25e485
@@ -318,7 +318,7 @@ def undo(options: CommandOptions, call_id: str) -> None:
         {"call": call_id, "cut": cut.number, "hidden": hidden, "sessions": sessions},
         f"Cut {cut.number} is undone in {count_noun(len(sessions), 'session')}: {', '.join(map(printable, sessions))}.",
         f"The next call begins with all messages ({cut.omitted_messages:,} were omitted, about {cut.omitted_tokens:,} "
-        "tokens). What does not fit into the budget is cut anew.",
+        "tokens). The rest is cut again if the budget is too small.",
     )
 
 

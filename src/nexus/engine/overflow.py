@@ -1,4 +1,4 @@
-"""How large a prompt may be after a provider rejected one as too large, by what it reported."""
+"""The size of the next prompt after a provider rejected one as too large, by its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorded call read from the provider's cache, and why it was not the last prompt of its conversation.
+"""Cache reads of a recorded call, and the cause if it did not read the last prompt of its conversation.
 
 The comparison is the engine's: the usage as reported, the manifests of both calls, and how this prompt follows the last one.
 Here its findings get the names that are counted, and what only a proxy sees is added: breakpoints, and lists that the

@@ -37,7 +37,7 @@ TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
 
 
 class Installation(Struct, frozen=True):
-    """What was written, or would be, for one client."""
+    """The entries that are written for one client, or would be."""
 
     client: str
     file: str
@@ -332,7 +332,7 @@ def _check(file: str, is_as_expected: bool) -> None:
 
 
 class _Client(Struct, frozen=True):
-    """How entries are added to a client's settings, and taken back."""
+    """The functions that add entries to a client's settings, and take them back."""
 
     added: Callable[[str, Installation, Environment], tuple[str, Installation]]
     taken_back: Callable[[str, Installation], tuple[str, list[str]]]

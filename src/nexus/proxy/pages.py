@@ -46,7 +46,7 @@ class Conversation(Struct, kw_only=True):
 
 
 class CacheUse(Struct, frozen=True):
-    """What calls read from the provider's cache, as reported."""
+    """Cache reads of calls, as the provider reported them."""
 
     input_tokens: int
     read_tokens: int

@@ -23,7 +23,7 @@ Outcome: TypeAlias = Literal["as_received", "marked", "healed", "fitted", "unrea
 
 
 class CacheReading(Struct, frozen=True):
-    """What a call read from the provider's cache, as reported, and why it was not more."""
+    """Cache reads of a call, as the provider reported them, and the cause if there were fewer than expected."""
 
     read_tokens: int
     expected_tokens: int

@@ -49,7 +49,7 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Erased(Struct, frozen=True):
-    """What one step erased."""
+    """Conversations and reports that one step erased."""
 
     conversations: int = 0
     reports: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What calls would have cost otherwise: without the proxy, or with cache breakpoints that nobody set.
+"""Cost of calls the other way: without the proxy, or with cache breakpoints that the client did not set.
 
 The other way is simulated: the list as the client sent it, which the ledger has, goes through the simulated cache of
 `nexus.providers.prompt_cache` at list prices. It is compared with the usage that the provider reported; without usage
