@@ -141,7 +141,7 @@ def test_client_that_goes_away_while_a_stream_only_begins_stops_the_upstream(set
 
 
 def test_stream_that_only_begins_reaches_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexus.proxy.beginnings.HOLD_S", 0.2)
+    monkeypatch.setattr("nexus.proxy.answer_start.HOLD_S", 0.2)
     begun = b'event: response.created\ndata: {"type": "response.created"}\n\n'
     path, body = request_of("responses", ["Hello."], stream=True)
 

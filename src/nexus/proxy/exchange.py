@@ -25,7 +25,7 @@ from nexus.errors import BadEvent, BadReply, BudgetTooSmall, NexusError
 from nexus.providers.errors.bodies import overflow_message
 from nexus.providers.errors.classifier import OverflowVerdict, classify, learned_window
 from nexus.proxy import omitted_tool
-from nexus.proxy.beginnings import AnswerStream
+from nexus.proxy.answer_start import AnswerStream
 from nexus.proxy.calls import CallPlace, PreparedCall, assemble, marked_body, prepare, read_answer, surely_fits
 from nexus.proxy.omitted_tool import Lookups
 from nexus.proxy.recording import MAX_ANSWER_BYTES, SETTLE_S, AnswerRecord, CallRecorder

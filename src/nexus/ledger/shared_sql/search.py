@@ -1,4 +1,4 @@
-"""Full-text search of an SQL ledger."""
+"""Full-text search of an SQL ledger: filters and pages. The query itself is in `find_messages` of each database's connection."""
 
 from __future__ import annotations
 
