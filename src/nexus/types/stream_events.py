@@ -4,9 +4,10 @@ A turn's events obey four laws: they begin with one `stream_start` and end with 
 joined `token` texts are the stored text of the turn, without the texts that a `retry` withdrew; every tool that started
 completes or fails; every compaction that started ends. As JSON, `type` is an event's name.
 
-`agents/agent.py` makes start, end and error, `agents/tool_calls.py` the states of tools, `providers/streams.py` texts and thinking,
-`models/client.py` and `agents/loop.py` retries, `engine/overflow_recovery.py` compactions; `agents/event_order.py` holds them to
-the laws, and ends tools and compactions that a turn left open. `agents/program.py` makes those of an engine in another program.
+`agents/agent.py` makes start, end and error, `agents/tool_calls.py` the states of tools, `providers/streams.py` texts and
+thinking, `models/client.py` and `agents/loop.py` retries, `engine/overflow_recovery.py` compactions. `agents/event_order.py`
+holds them to the laws, and ends tools and compactions that a turn left open. `agents/program.py` makes those of an engine in
+another program.
 """
 
 from __future__ import annotations
