@@ -38,7 +38,7 @@ test-all: $(STAMP) $(MODELS) lint types  ## everything that must hold: random ro
 	@echo "seed of the random examples: $(SEED)"
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=random --hypothesis-seed=$(SEED)
 
-clients: $(STAMP)  ## six real clients of models through `mirror`, on loopback; needs npm, and 2 GB for them in .clients
+clients: $(STAMP)  ## six real clients of models through `mirror` and the proxy, on loopback; needs npm, and 2 GB for them in .clients
 	$(BIN)/python tests/clients/installation.py
 	$(BIN)/python -m pytest tests/clients
 

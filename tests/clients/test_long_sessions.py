@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
@@ -75,21 +76,17 @@ def rows(request: pytest.FixtureRequest) -> Iterator[list[Verdict]]:
     """What was found of all conversations; printed at the end."""
     verdicts: list[Verdict] = []
     yield verdicts
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line("")
-        for line in table(verdicts):
-            reporter.write_line(line)
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print("", *table(verdicts), sep="\n")
 
 
 @contextmanager
 def small_disk(folder: Path) -> Generator[Path | None]:
     """A folder on a disk of its own that can be filled; None where this process may not mount one."""
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    command = ["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
         yield None
         return
     try:

@@ -262,7 +262,9 @@ class Mirror:
         ends = tuple(replace(entry, keys=()) for entry in commit.entries[1:])
         for _ in range(ATTEMPTS):
             if keys and (holders := self._finder.holders(root, keys[-1].chain)):
-                return self._known(*holders[0])
+                thread, seq = holders[0]
+                row = self._ledger.store.thread(thread)
+                return Committed(row.id, row.head_seq, 0, row.turn, known_at=seq)
             place = placed.place
             self._check_not_erased(placed)
             assembly = commit.assembly
@@ -295,12 +297,6 @@ class Mirror:
         raise LedgerBusy(
             f"session {placed.session!r} changed {ATTEMPTS} times while a reply was recorded (record again)"
         )
-
-    def _known(self, thread: int, seq: int) -> Committed:
-        """Return the outcome of recording a reply that an entry has already."""
-        store = self._ledger.store
-        (entry,) = store.entries(thread, seq - 1, seq)
-        return Committed(thread, store.thread(thread).head_seq, 0, entry.turn, known_at=seq)
 
     def _positions(self, placed: PlacedList, assembly: AssemblyRow) -> dict[str, Any]:
         """Return what a manifest says of the path, which may have been stored since the context was assembled."""
