@@ -9,7 +9,7 @@ import pytest
 
 from contracts.modules import modules
 
-CEILINGS = {"conditional expressions": 14.0, "comprehensions": 31.2, "tuple assignments": 0.6}
+CEILINGS = {"conditional expressions": 13.6, "comprehensions": 30.6, "tuple assignments": 0.6}
 """Per 1,000 lines."""
 
 COMPLEX_FUNCTIONS = 2.4
