@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from nexus.assembly.window_cache import CachedWindow, WindowCache
 from nexus.context import AssembledContext
+from nexus.engine import overflow
 from nexus.engine import overflow_recovery as recovery
 from nexus.engine.reported_limits import LearnedLimits
 from nexus.errors import LedgerError
@@ -166,7 +167,7 @@ def trusted_replies() -> None:
     def silent(*_: object, **__: object) -> None:
         return None
 
-    _replace(recovery, "detect_silent_overflow", silent)
+    _replace(overflow, "detect_silent_overflow", silent)
 
 
 def recorded_failures() -> None:

@@ -116,9 +116,10 @@ def talk_anthropic(url: str, *, stream: bool) -> list[Any]:
 @pytest.mark.parametrize("client", ["openai", "anthropic"])
 def test_client_stays_in_budget_and_loses_nothing(client: Any, mode: str, record_property: Callable[..., None]) -> None:
     model = AgentModel()
-    with nexus.open(ledger=":memory:") as nx, model_server(model) as provider, proxy_server(nx, provider) as url:
+    with nexus.open(ledger=":memory:") as nx, model_server(model) as provider:
         talk = talk_openai if client == "openai" else talk_anthropic
-        messages = nexus.read_messages(talk(url, stream=mode == "streamed"), client)
+        with proxy_server(nx, provider) as url:  # its end waits for the record of the last answer
+            messages = nexus.read_messages(talk(url, stream=mode == "streamed"), client)
         record_property("figures", run_figures(f"proxy {client} {mode}", model, nx, messages))
 
 

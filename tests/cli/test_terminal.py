@@ -103,7 +103,9 @@ def test_an_error_has_no_power_over_the_terminal_and_with_json_is_a_value(
 def test_wrong_usage_with_json_names_its_code_and_what_is_wrong(empty: Path) -> None:
     ran = run("explain", "--json", folder=empty)
     assert ran.code == 2
-    assert ran.json == {"error": {"code": "usage", "message": "Missing argument 'SESSION'."}}
+    assert ran.json == {
+        "error": {"code": "usage", "message": "Missing argument 'SESSION' (or --call ID, for a call of the proxy)."}
+    }
     assert "Usage: nexus explain" in ran.err
 
 

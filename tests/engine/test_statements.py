@@ -83,7 +83,7 @@ def check(counts: tuple[int, int], ceiling: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("use", "ceiling"),
-    [(assemble, (10, 1)), (call, (40, 3)), (use_turn, (39, 3)), (mirror, (101, 18))],
+    [(assemble, (10, 1)), (call, (40, 3)), (use_turn, (39, 3)), (mirror, (114, 20))],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_warm_use_of_the_engine(

@@ -106,23 +106,28 @@ class SessionLease:
     def take(self) -> Lease:
         """Take the lease, and wait for it. Raises SessionBusy."""
         pauses = _pauses()
-        while (lease := self._try_to_take()) is None:
+        while (lease := self.take_lease()) is None:
             time.sleep(next(pauses))
         return lease
 
     async def take_async(self, run: RunInThread) -> Lease:
         """Take the lease, and wait for it without blocking the event loop. Raises SessionBusy."""
         pauses = _pauses()
-        lease: Lease | None = await run(self._try_to_take)
+        self._may_be_stored = True  # from here on, although the thread begins later
+        lease: Lease | None = await run(self.take_lease)
         while lease is None:
             await asyncio.sleep(next(pauses))
-            lease = await run(self._try_to_take)
+            lease = await run(self.take_lease)
         return lease
 
     def renew(self) -> None:
         """Let the lease last longer."""
         self._is_renewed = True
         self._store.take_lease(self._session, self._holder, LEASE_MS)
+
+    def close(self) -> None:
+        """Give the lease back as soon as it is taken from now on: a thread may begin to after its call was canceled."""
+        self._is_over = True
 
     def release(self) -> None:
         """Give the lease back if the ledger may have it."""
@@ -142,7 +147,8 @@ class SessionLease:
         if self._is_over:
             self.release()
 
-    def _try_to_take(self) -> Lease | None:
+    def take_lease(self) -> Lease | None:
+        """Take the lease if nobody has it; None if somebody does. Raises SessionBusy after the time to wait."""
         self._may_be_stored = True
         while (lease := self._store.take_lease(self._session, self._holder, LEASE_MS)).holder != self._holder:
             if not _has_ended(lease.holder):
@@ -207,6 +213,7 @@ async def async_session_of_process(
         try:
             yield lease
         finally:
+            lease.close()
             if lease.may_be_stored:  # a canceled call may have taken it all the same
                 await shielded(run(lease.release))
     finally:

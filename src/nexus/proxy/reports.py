@@ -164,6 +164,6 @@ def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
 
 def stored_reports(store: LedgerStore) -> list[CallReport]:
     """Return all reports of the ledger, oldest first. Raises LedgerError."""
-    form = decodable(CallReport)
     pages = pages_of(store, PROXY_CALL)
-    return [msgspec.convert(document.body, form, strict=False) for page in pages for document in page]
+    documents = (document for page in pages for document in page)
+    return [msgspec.convert(document.body, decodable(CallReport), strict=False) for document in documents]

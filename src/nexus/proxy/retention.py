@@ -222,8 +222,10 @@ def _found(
         orphans: list[str] = []
         for name, ids in by_session.items():
             label = store.resolve(name) if name else None
-            known = orphans if label is None else reports[label]
-            known += ids
+            if label is None:
+                orphans += ids
+            else:
+                reports[label] += ids
         roots: dict[int, int] = {}
         newest_ms: defaultdict[int, int] = defaultdict(int)
         for row in store.threads():  # by number: a thread's parent comes before it

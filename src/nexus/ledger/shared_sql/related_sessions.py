@@ -39,9 +39,9 @@ def _naming(reader: Reader, field: str, label: str) -> list[RefUpdate]:
             stem = text[1:][:_KEY_CHARS]
             found.update(str(row[0]) for row in reader.db.rows(sql, (reader.tenant, stem, after(stem))))
     updates = [reader.session(decode_text(name)) for name in sorted(found)]
-    named = [update for update in updates if update is not None and update.thread is not None]
+    with_thread = [update for update in updates if update is not None and update.thread is not None]
     stored = encode_text(label)
-    return [update for update in named if reader.resolve(encode_text(getattr(update.facts, field))) == stored]
+    return [update for update in with_thread if reader.resolve(encode_text(getattr(update.facts, field))) == stored]
 
 
 def names_of(reader: Reader, label: str) -> list[str]:
