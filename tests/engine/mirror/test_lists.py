@@ -101,3 +101,60 @@ def test_another_last_message_reads_only_what_is_new(name: str, monkeypatch: pyt
         sizes.clear()
         cache.read([*items[:-1], *form.user(question)], SCOPE, None, form.model)
         assert sizes == [1]
+
+
+def marked(items: list[Any], places: tuple[int, ...]) -> list[Any]:
+    """Return Anthropic's items with breakpoints on the last block of those at some places from the end."""
+    items = copy.deepcopy(items)
+    for place in places:
+        item = items[-1 - place % len(items)]
+        if isinstance(item["content"], str):
+            item["content"] = [{"type": "text", "text": item["content"]}]
+        block = item["content"][-1]
+        block["cache_control"] = {"type": "ephemeral"}
+        if isinstance(block.get("content"), list):
+            block["content"][-1]["cache_control"] = {"type": "ephemeral", "ttl": "1h"}
+    return items
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.lists(st.integers(0, 8), max_size=4).map(tuple)), min_size=2, max_size=8)
+)
+def test_law_lists_whose_breakpoints_move_are_read_as_if_they_were_new(
+    steps: list[tuple[int, tuple[int, ...]]],
+) -> None:
+    cache = ListCache()
+    whole = conversation(FORMATS["anthropic"], 4, "one")
+    for size, places in steps:
+        items = marked(whole[: max(size % len(whole), 1)], places)
+        assert content_of(cache, items, "anthropic") == content_of(ListCache(), items, "anthropic")
+
+
+def test_list_whose_breakpoints_moved_reads_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    read_items = lists.read_items
+
+    def counted(items: Any, *args: Any, **options: Any) -> Any:
+        sizes.append(len(items))
+        return read_items(items, *args, **options)
+
+    monkeypatch.setattr(lists, "read_items", counted)
+    form, cache = FORMATS["anthropic"], ListCache()
+    items = marked(conversation(form, 20, "one"), ())
+    for item in items:  # as Claude Code writes them
+        if isinstance(item["content"], str):
+            item["content"] = [{"type": "text", "text": item["content"]}]
+    cache.read(marked(items[:-4], (0, 1)), SCOPE, "anthropic", form.model)
+    sizes.clear()
+    cache.read(marked(items, (0, 6)), SCOPE, "anthropic", form.model)
+    assert sizes == [4]
+
+
+def test_breakpoint_within_a_block_that_goes_out_as_received_is_another_block() -> None:
+    cache = ListCache()
+    for fields in ({}, {"cache_control": {"type": "ephemeral"}}):
+        texts = [{"type": "text", "text": "found", **fields}]
+        result = {"type": "search_result", "source": "u", "title": "t", "content": texts}
+        items = [{"role": "user", "content": [result, {"type": "text", "text": "what is it?"}]}]
+        assert content_of(cache, items, "anthropic") == content_of(ListCache(), items, "anthropic")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.unchanged import ListForm
@@ -19,6 +19,9 @@ from nexus.providers.received import CallIndex, items_of, mapping
 from nexus.text.as_received import ReceivedFormat, with_received
 from nexus.types.message import Message, Text
 from nexus.workspace.attachments import with_image_sizes
+
+BREAKPOINT = "cache_control"
+"""Field of Anthropic's items and blocks that ends a cached prefix."""
 
 LISTS = 64
 """Lists that are remembered, of any size; the least recently used goes first."""
@@ -54,7 +57,21 @@ class ReadList:
     def begins(self, items: Sequence[Any]) -> bool:
         """Return True if this list is a beginning of the items."""
         size = len(self.items)
-        return 0 < size <= len(items) and self.items[-1] == items[size - 1] and self.items == items[:size]
+        if not 0 < size <= len(items) or not self._is_same(self.items[-1], items[size - 1]):
+            return False
+        return all(map(self._is_same, self.items, items))
+
+    def _is_same(self, read_item: Any, item: Any) -> bool:
+        """Return True if an item is one that was read.
+
+        Clients set Anthropic's cache breakpoints at the end of each list, so that those of the last list are gone.
+        """
+        return read_item == item or (self.has_breakpoints and read_item == _without_breakpoints(item))
+
+    @property
+    def has_breakpoints(self) -> bool:
+        """True for a format whose items may have breakpoints that belong to the request, and to no message."""
+        return self.form.format == "anthropic"
 
     def extend(self, items: Sequence[Any]) -> bool:
         """Read further items; return False, and read nothing, if they belong to messages that were read before.
@@ -92,7 +109,13 @@ class ReadList:
                 self.messages.append(sized)
                 self.firsts.append(len(self.items) + first)
                 self.keys.append(self.chain.keys(sized))
-        self.items += (item if isinstance(item, Message) else copy.deepcopy(item) for item in items)
+        for item in items:
+            if isinstance(item, Message):
+                self.items.append(item)
+            elif self.has_breakpoints:
+                self.items.append(copy.deepcopy(_without_breakpoints(item)))
+            else:
+                self.items.append(copy.deepcopy(item))
 
     def copy(self) -> ReadList:
         """Return a list that stays as it is when this one is extended."""
@@ -106,6 +129,30 @@ class ReadList:
         duplicate.firsts = [*self.firsts]
         duplicate.calls = self.calls.copy()
         return duplicate
+
+
+def _without_breakpoints(item: Any) -> Any:
+    """Return an item of Anthropic's format without cache breakpoints; the same one if it has none.
+
+    Reading drops them from messages, blocks and results of tools, and nowhere else.
+    """
+    if not isinstance(item, dict):
+        return item
+    plain = dict(cast("dict[str, Any]", item))
+    plain.pop(BREAKPOINT, None)
+    content = plain.get("content")
+    if isinstance(content, list):
+        plain["content"] = [_plain_block(block) for block in cast("list[Any]", content)]
+    return plain
+
+
+def _plain_block(block: Any) -> Any:
+    fields = mapping(block)
+    if fields.get("type") == "tool_result":
+        return _without_breakpoints(block)
+    if BREAKPOINT in fields:
+        return {name: value for name, value in fields.items() if name != BREAKPOINT}
+    return block
 
 
 def _newest_turn(items: Sequence[Any]) -> int:
