@@ -14,9 +14,12 @@ import nexus
 from nexus.engine.analysis.replay import cut_of_call
 from nexus.errors import BadReference
 from nexus.ledger.cut_undo import undo_cut
+from nexus.ledger.sqlite import SqliteLedger
 from nexus.proxy.pages import recorded_call_of
 from nexus.proxy.reports import stored_report
 from nexus.testing.model_server import ModelServer, model_server, reply
+from nexus.types.ledger_entries import Commit, Cut, MessageRef, NewEntry, SizedMessage
+from nexus.types.message import TokenSize, user
 from proxy.running import RunningProxy, running_proxy
 from proxy.test_commands import nexus as command
 from proxy.test_commands import proxy_process
@@ -35,7 +38,7 @@ def undo(ledger: Path, call_id: str) -> list[str]:
         assert report is not None
         cut = cut_of_call(nx.calls.dependencies, recorded_call_of(nx, report))
         assert cut is not None
-        return undo_cut(nx.ledger.store, cut)
+        return undo_cut(nx.ledger.store, report.thread, cut)
 
 
 def said(provider: ModelServer, text: str) -> bool:
@@ -194,6 +197,19 @@ def test_of_two_undos_at_once_one_is_stored(tmp_path: Path) -> None:
     assert outcomes[:3] == ["cut_undone"] * 3
     with nexus.open(ledger=ledger) as nx:
         assert [mark.kind for mark in nx.ledger.checkpoints(outcomes[3])] == ["undone"]
+
+
+def test_undo_leaves_equal_cuts_of_other_conversations() -> None:
+    """Two conversations of one shape may have equal cuts, each in a session of its own."""
+    store = SqliteLedger()
+    first = MessageRef(1, 0)
+    cut = Cut("view", 1, 1, first, "", omitted_messages=0, omitted_tokens=0, strip_thinking_until_seq=1)
+    messages = (SizedMessage(user("same"), TokenSize(1, 1, 1)),)
+    for label in ("ann", "bob"):
+        committed = store.commit(label, Commit((NewEntry(messages=messages),), cut=cut))
+    assert undo_cut(store, committed.thread, cut) == ["bob"]
+    kinds = {label: [entry.kind for entry in store.entries(store.thread_of(label) or 0)] for label in ("ann", "bob")}
+    assert kinds == {"ann": ["messages"], "bob": ["messages", "undone"]}
 
 
 def test_call_without_a_cut_cannot_be_undone(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def undo(options: CommandOptions, call_id: str) -> None:
         cut = cut_of_call(nx.calls.dependencies, recorded)
         if cut is None:
             raise BadReference(f"call {call_id} was sent without a cut: there is nothing to undo", code="no_such_cut")
-        sessions = undo_cut(nx.ledger.store, cut)
+        sessions = undo_cut(nx.ledger.store, recorded.thread, cut)
     hidden = {"messages": cut.omitted_messages, "tokens": cut.omitted_tokens}
     options.report(
         {"call": call_id, "cut": cut.number, "hidden": hidden, "sessions": sessions},
