@@ -11,6 +11,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsNo
 from pydantic import TypeAdapter
 
 from nexus.proxy.openai_cache import BREAKPOINT, KEY, is_openai, with_cache_fields
+from nexus.proxy.requests import ModelRequest
 from nexus.proxy.settings import ProxySettings, Upstream
 from nexus.testing.model_server import model_server, reply
 from nexus.tokens.model import resolve
@@ -86,16 +87,20 @@ def test_compatible_server_gets_the_request_as_received() -> None:
     assert provider.requests[-1].data == json.dumps(body, indent=1).encode()
 
 
+def fields_of(format_: str, body: dict[str, Any]) -> dict[str, Any]:
+    request = ModelRequest("openai" if format_ == "openai" else "responses", PATHS[format_], json.dumps(body).encode())
+    return with_cache_fields(request.body, request, resolve(request.model))
+
+
 def test_model_that_pays_nothing_for_writing_gets_the_key_alone() -> None:
     body = body_of("openai", ["Hello."], model="gpt-4o")
-    changed = with_cache_fields(body, body, "openai", resolve("gpt-4o"))
+    changed = fields_of("openai", body)
     assert changed == {**body, KEY: changed[KEY]}
 
 
 def test_other_conversation_and_other_beginning_have_other_keys() -> None:
-    model = resolve("gpt-5.6")
     bodies = [body_of("responses", [text]) for text in ("Hello.", "Good morning.")]
-    first, second = (with_cache_fields(body, body, "responses", model)[KEY] for body in bodies)
+    first, second = (fields_of("responses", body)[KEY] for body in bodies)
     assert first != second
 
 

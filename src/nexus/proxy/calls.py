@@ -161,7 +161,7 @@ def prepare(
         report.adds_breakpoints = marks and not has_breakpoints(request.text)
     elif marks and request.format in _OPENAI:
         fitted = body
-        body = with_cache_fields(fitted, request.body, request.format, resolve(request.model))
+        body = with_cache_fields(fitted, request, resolve(request.model))
         if body is not fitted and _OPENAI_FIELDS_ADDED not in report.reasons:
             report.reasons.append(_OPENAI_FIELDS_ADDED)
     report.outcome = "healed"
@@ -216,7 +216,7 @@ def _with_cache_fields(request: ModelRequest) -> Fields | None:
     if request.format == "anthropic" and not has_breakpoints(request.text) and request.items:
         return with_breakpoints(request.body)
     if request.format in _OPENAI and request.items:
-        return with_cache_fields(request.body, request.body, request.format, resolve(request.model))
+        return with_cache_fields(request.body, request, resolve(request.model))
     return None
 
 

@@ -8,13 +8,12 @@ or to upstreams whose settings say so.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from nexus.providers.prompt_cache import cache_rule
 from nexus.providers.received import items_of, mapping
-from nexus.proxy.requests import INSTRUCTION_ROLES, LIST_KEYS, Fields, encoded
+from nexus.proxy.requests import INSTRUCTION_ROLES, LIST_KEYS, Fields, ModelRequest, encoded
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.model import Model
 
@@ -33,20 +32,20 @@ def is_openai(url: str) -> bool:
     return host == _HOST or host.endswith(f".{_HOST}")
 
 
-def with_cache_fields(body: Fields, received: Fields, format_: ReceivedFormat, model: Model) -> Fields:
-    """Return a body with the fields of the cache that it lacks; the same object if it lacks none.
+def with_cache_fields(body: Fields, request: ModelRequest, model: Model) -> Fields:
+    """Return a body with the fields of the cache that it lacks; the same object if it lacks none. Raises BadEvent.
 
     Args:
         body: The body to send, fitted or as received.
-        received: The body as the client sent it; its beginning is that of all requests of the conversation.
-        format_: `openai` or `responses`.
+        request: The client's request; it begins like all requests of the conversation.
         model: Only models that are charged for writing to the cache take breakpoints (GPT-5.6 and later).
     """
+    format_ = request.format
     changed = dict(body)
     if not body.get(KEY):
-        changed[KEY] = _conversation_key(received, format_)
+        changed[KEY] = _conversation_key(request.body, format_)
     rates = cache_rule(model).rates
-    if rates.write > rates.input and not _has_breakpoints(received):
+    if rates.write > rates.input and not _has_breakpoints(request):
         changed[LIST_KEYS[format_]] = _with_breakpoint(body.get(LIST_KEYS[format_]), format_)
     return body if changed == body else changed
 
@@ -64,8 +63,8 @@ def _conversation_key(received: Fields, format_: ReceivedFormat) -> str:
     return hashlib.sha256(encoded({"beginning": beginning})).hexdigest()[:_ID_CHARS]
 
 
-def _has_breakpoints(received: Mapping[str, Any]) -> bool:
-    return OPTIONS in received or f'"{BREAKPOINT}"'.encode() in encoded(received)
+def _has_breakpoints(request: ModelRequest) -> bool:
+    return OPTIONS in request.body or f'"{BREAKPOINT}"'.encode() in request.text
 
 
 def _with_breakpoint(items: Any, format_: ReceivedFormat) -> Any:
