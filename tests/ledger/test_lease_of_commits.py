@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ import nexus
 from nexus.errors import BudgetTooSmall, LateReply, SessionBusy
 from nexus.ledger import lease
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.types.ledger_entries import Commit, Committed
+from nexus.types.ledger_entries import Commit, Committed, NewEntry
 
 REPLY = nexus.AgentResult((nexus.assistant("Yes."),), model="gpt-4o")
 SECONDS = 60
@@ -182,3 +183,49 @@ def test_lease_that_a_canceled_call_took_too_late_is_given_back(engines: tuple[n
         pass
     late.take()
     assert holder(other) == "nobody"
+
+
+@pytest.mark.parametrize("takes_before", [False, True])
+def test_lease_that_a_thread_takes_behind_the_cancellation_is_given_back(
+    engines: tuple[nexus.Engine, nexus.Engine], *, takes_before: bool
+) -> None:
+    """A canceled call may have handed its work to a thread that begins only then."""
+    nx, _ = engines
+    begun = threading.Event()
+    may_begin = threading.Event()
+    ended = threading.Event()
+
+    async def run(function: Any, /, *args: Any) -> Any:
+        def work() -> Any:
+            begun.set()
+            may_begin.wait(30)
+            try:
+                return function(*args)
+            finally:
+                ended.set()
+
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def begin(late: lease.SessionLease) -> None:
+        commit = Commit((NewEntry(),), fence=0, lease=late.beginning())
+        late.note(nx.ledger.store.commit("main", commit), commit.lease)
+
+    async def hold() -> None:
+        async with lease.async_session_of_process(nx.ledger.store, "main", run) as late:
+            if takes_before:
+                await late.take_async(run)
+            await run(begin, late)
+
+    async def cancel() -> None:
+        holding = asyncio.ensure_future(hold())
+        await asyncio.to_thread(begun.wait, 30)
+        holding.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        may_begin.set()
+        with suppress(asyncio.CancelledError):
+            await holding
+        await asyncio.to_thread(ended.wait, 30)
+
+    asyncio.run(cancel())
+    assert holder(nx) == "nobody"

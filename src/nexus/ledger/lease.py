@@ -113,7 +113,6 @@ class SessionLease:
     async def take_async(self, run: RunInThread) -> Lease:
         """Take the lease, and wait for it without blocking the event loop. Raises SessionBusy."""
         pauses = _pauses()
-        self._may_be_stored = True  # from here on, although the thread begins later
         lease: Lease | None = await run(self.take_lease)
         while lease is None:
             await asyncio.sleep(next(pauses))
