@@ -13,7 +13,7 @@ import nexus
 from interchange.client_lists import MODELS, SCRIPTS, SENT, ClientList, Script, client_list, reply
 from nexus.proxy.calls import CallPlace, prepare, read_answer, record
 from nexus.proxy.reports import CallReport
-from nexus.proxy.requests import ModelRequest
+from nexus.proxy.requests import ClientRequest
 from support.mirrored_body import python_form
 from support.validity import CHECKS
 
@@ -22,7 +22,7 @@ BLOCK = 1_000
 PATHS = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions", "responses": "/v1/responses"}
 
 
-def request_of(made: ClientList, model: str) -> ModelRequest:
+def request_of(made: ClientList, model: str) -> ClientRequest:
     """Return a client's request with a list, and fields that only the client knows."""
     path = PATHS.get(made.format, f"/v1beta/models/{model}:generateContent")
     body: Json = {SENT[made.format]: made.items, "new_field": {"a": [1, None]}}
@@ -32,7 +32,7 @@ def request_of(made: ClientList, model: str) -> ModelRequest:
         body |= {"max_tokens": 100, "system": "Be brief."}
     if made.format == "responses":
         body["store"] = False
-    return ModelRequest(made.format, path, json.dumps(body, indent=1).encode())  # type: ignore[arg-type]
+    return ClientRequest(made.format, path, json.dumps(body, indent=1).encode())  # type: ignore[arg-type]
 
 
 def judge(script: Script, nx: nexus.Engine, name: str, counts: Counter[str]) -> None:
@@ -59,7 +59,7 @@ def judge(script: Script, nx: nexus.Engine, name: str, counts: Counter[str]) -> 
         assert report.session
 
 
-def _check_body(made: ClientList, request: ModelRequest, data: bytes, report: CallReport, budget: int | None) -> None:
+def _check_body(made: ClientList, request: ClientRequest, data: bytes, report: CallReport, budget: int | None) -> None:
     sent = json.loads(data)
     key = SENT[made.format]
     known = {name: value for name, value in sent.items() if name != "new_field"}  # the judges know no other

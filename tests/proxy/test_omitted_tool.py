@@ -12,7 +12,7 @@ import pytest
 import nexus
 from nexus.proxy.calls import CallPlace, assemble
 from nexus.proxy.omitted_tool import MAX_RESULT_TOKENS, look_up, with_tool
-from nexus.proxy.requests import ModelRequest
+from nexus.proxy.requests import ClientRequest
 from nexus.server.security import Tokens
 from nexus.testing.model_server import ModelRequest as ReceivedRequest
 from nexus.testing.model_server import Response, Step, break_stream, fail, model_server, overflow, reply
@@ -200,7 +200,7 @@ def test_results_stay_within_a_budget_that_is_nearly_full(format_: str) -> None:
     assert "Found." in answer.text
     assert SECRET in json.dumps(provider.bodies[-1])
     assert faults(format_, provider.bodies[-1]) == []
-    request = ModelRequest(format_, path_of(format_), provider.requests[-1].data)  # type: ignore[arg-type]
+    request = ClientRequest(format_, path_of(format_), provider.requests[-1].data)  # type: ignore[arg-type]
     with nexus.open(ledger=":memory:") as nx:
         counted = assemble(nx, request, CallPlace("test"), None).token_budget.used.total
     assert budget / 3 < counted <= budget
@@ -317,7 +317,7 @@ def test_result_is_quoted_and_of_limited_size() -> None:
     texts = texts_with_secret()
     texts[7] = f"{forged} {'flower ' * 9_000}"
     path, body = asked("anthropic", texts)
-    request = with_tool(ModelRequest("anthropic", path, json.dumps(body).encode()))
+    request = with_tool(ClientRequest("anthropic", path, json.dumps(body).encode()))
     assert request is not None
     with nexus.open(ledger=":memory:") as nx:
         ctx = assemble(nx, request, CallPlace("test"), 6_000)

@@ -11,7 +11,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsNo
 from pydantic import TypeAdapter
 
 from nexus.proxy.openai_cache import BREAKPOINT, KEY, is_openai, with_cache_fields
-from nexus.proxy.requests import ModelRequest
+from nexus.proxy.requests import ClientRequest
 from nexus.proxy.settings import ProxySettings, Upstream
 from nexus.testing.model_server import model_server, reply
 from nexus.tokens.model import resolve
@@ -88,7 +88,7 @@ def test_compatible_server_gets_the_request_as_received() -> None:
 
 
 def fields_of(format_: str, body: dict[str, Any]) -> dict[str, Any]:
-    request = ModelRequest("openai" if format_ == "openai" else "responses", PATHS[format_], json.dumps(body).encode())
+    request = ClientRequest("openai" if format_ == "openai" else "responses", PATHS[format_], json.dumps(body).encode())
     return with_cache_fields(request.body, request, resolve(request.model))
 
 

@@ -31,7 +31,7 @@ from nexus.interop.importing import import_transcript
 from nexus.ledger.cut_undo import undo_cut
 from nexus.ledger.location import open_ledger
 from nexus.proxy.estimate import SessionEstimate, estimate_session
-from nexus.proxy.installation import CLIENTS, Change, installations, plan, plan_removal
+from nexus.proxy.installation import CLIENTS, SettingsChange, installations, plan, plan_removal
 from nexus.proxy.installation import install as write_installation
 from nexus.proxy.installation import notes as installation_notes
 from nexus.proxy.installation import uninstall as remove_installation
@@ -388,7 +388,7 @@ def _is_confirmed(options: CommandOptions) -> bool:
     return click.confirm("Write it? All else in the file stays as it is", err=True)
 
 
-def _show_entries(change: Change, heading: str) -> None:
+def _show_entries(change: SettingsChange, heading: str) -> None:
     entries = {name: text for name, text in change.installation.entries.items() if name not in change.remaining}
     if change.is_empty or not entries:
         return

@@ -28,11 +28,11 @@ from nexus.errors import NexusError
 from nexus.providers.errors.bodies import error_body
 from nexus.proxy.clients import client_name, place_of
 from nexus.proxy.exchange import BrokenAnswer, Exchange, Incoming, Refusal
-from nexus.proxy.metrics import CONTENT_TYPE, Metrics
+from nexus.proxy.metrics import CONTENT_TYPE, ProxyMetrics
 from nexus.proxy.pages import explained, status_of, text_of_call
 from nexus.proxy.recording import CallRecorder
 from nexus.proxy.reports import CallReport, Reports, new_id, stored_report
-from nexus.proxy.requests import ModelRequest, format_of
+from nexus.proxy.requests import ClientRequest, format_of
 from nexus.proxy.retention import Retention
 from nexus.proxy.running import TOKEN_HEADER
 from nexus.proxy.settings import ProxySettings
@@ -83,7 +83,7 @@ class Proxy:
         self.reports = Reports()
         self.counts: Counter[str] = Counter()
         """Calls of models by outcome, and those that are not recorded."""
-        self._metrics = Metrics()
+        self._metrics = ProxyMetrics()
         self._nx = nx
         self._recorder = CallRecorder(nx)
         self._sites = sites
@@ -197,7 +197,7 @@ class Proxy:
         model_request = None
         model = ""
         if format_ is not None:
-            model_request = ModelRequest(format_, path, data, headers.get("content-encoding", ""))
+            model_request = ClientRequest(format_, path, data, headers.get("content-encoding", ""))
             model = model_request.model
         client = client_name(headers)
         upstream = settings.upstream_for(format_ or _family(request), client, model, path)

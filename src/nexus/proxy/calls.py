@@ -25,7 +25,7 @@ from nexus.proxy.cache_breakpoints import (
 from nexus.proxy.omitted_tool import Lookups, with_tool
 from nexus.proxy.openai_cache import with_cache_fields
 from nexus.proxy.reports import CallReport
-from nexus.proxy.requests import Fields, ModelRequest, encoded
+from nexus.proxy.requests import ClientRequest, Fields, encoded
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.model import resolve
 from nexus.types.request import TOOLS_ORIGIN, AgentResult
@@ -79,13 +79,13 @@ class PreparedCall(Struct, frozen=True):
     """True if the body has the tool `nexus_omitted`."""
 
 
-def surely_fits(request: ModelRequest, budget: int) -> bool:
+def surely_fits(request: ClientRequest, budget: int) -> bool:
     """Return True if a body's size says that it is within a budget, whatever it contains."""
     is_bounded = len(request.text) * TOKENS_PER_BYTE <= budget
     return is_bounded and not any(name in request.text for name in IMAGE_BYTES)
 
 
-def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None) -> AssembledContext:
+def assemble(nx: Engine, request: ClientRequest, place: CallPlace, budget: int | None) -> AssembledContext:
     """Return the context of a request. Raises BadEvent for a part of a conversation, and what `Engine.mirror` raises.
 
     Args:
@@ -119,7 +119,7 @@ def assemble(nx: Engine, request: ModelRequest, place: CallPlace, budget: int | 
         return nx.mirror(request.items, **options)
 
 
-def _form_tokens(request: ModelRequest) -> int:
+def _form_tokens(request: ClientRequest) -> int:
     """Return the tokens of messages with instructions that a system prompt, which is counted for them, does not have."""
     count = len(request.leading_instructions)
     if request.format == "openai":  # the system prompt is a message there
@@ -129,7 +129,7 @@ def _form_tokens(request: ModelRequest) -> int:
 
 def prepare(
     nx: Engine,
-    request: ModelRequest,
+    request: ClientRequest,
     place: CallPlace,
     budget: int | None,
     report: CallReport,
@@ -173,8 +173,8 @@ def prepare(
 
 
 def _assembled(
-    nx: Engine, request: ModelRequest, place: CallPlace, budget: int | None, *, omitted_tool: bool
-) -> tuple[ModelRequest, AssembledContext]:
+    nx: Engine, request: ClientRequest, place: CallPlace, budget: int | None, *, omitted_tool: bool
+) -> tuple[ClientRequest, AssembledContext]:
     """Return a request and its context; with `omitted_tool` the request with that tool, if messages are omitted.
 
     The tool is a part of the prompt's beginning, which then stays: it is there from the first cut on. Raises as `assemble`.
@@ -195,7 +195,7 @@ def _assembled(
     return request, without
 
 
-def marked_body(request: ModelRequest, report: CallReport) -> bytes:
+def marked_body(request: ClientRequest, report: CallReport) -> bytes:
     """Return a body with the fields of the prompt cache that it lacks; as received if it lacks none.
 
     Raises BadEvent for a body that is no request.
@@ -212,7 +212,7 @@ def marked_body(request: ModelRequest, report: CallReport) -> bytes:
     return encoded(body)
 
 
-def _with_cache_fields(request: ModelRequest) -> Fields | None:
+def _with_cache_fields(request: ClientRequest) -> Fields | None:
     if request.format == "anthropic" and not has_breakpoints(request.text) and request.items:
         return with_breakpoints(request.body)
     if request.format in _OPENAI and request.items:
@@ -244,7 +244,7 @@ def record(
         report.seq = call.row.seq
 
 
-def note_sizes(request: ModelRequest, ctx: AssembledContext, report: CallReport) -> None:
+def note_sizes(request: ClientRequest, ctx: AssembledContext, report: CallReport) -> None:
     """Say in a report how large the parts of a request are, and where its cache breakpoints are. Raises BadEvent."""
     used = ctx.token_budget.used
     report.tokens = used.total

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 
 from nexus.proxy.calls import CallPlace
-from nexus.proxy.requests import ModelRequest
+from nexus.proxy.requests import ClientRequest
 from nexus.proxy.settings import ProxySettings
 
 CLIENTS: dict[str, str] = {
@@ -39,7 +39,9 @@ def client_name(headers: Mapping[str, str]) -> str:
     return next((name for part, name in CLIENTS.items() if part in agent), OTHER)
 
 
-def place_of(headers: Mapping[str, str], request: ModelRequest | None, settings: ProxySettings, user: str) -> CallPlace:
+def place_of(
+    headers: Mapping[str, str], request: ClientRequest | None, settings: ProxySettings, user: str
+) -> CallPlace:
     """Return whose call a request is. The user is the token's, or else the one that the settings' header names."""
     conversation = next(filter(None, map(headers.get, settings.conversation_headers)), "")
     if not conversation and request is not None:

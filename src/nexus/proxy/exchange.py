@@ -30,7 +30,7 @@ from nexus.proxy.calls import CallPlace, PreparedCall, assemble, marked_body, pr
 from nexus.proxy.omitted_tool import Lookups
 from nexus.proxy.recording import MAX_ANSWER_BYTES, SETTLE_S, AnswerRecord, CallRecorder
 from nexus.proxy.reports import CallReport
-from nexus.proxy.requests import LIST_KEYS, ModelRequest, encoded
+from nexus.proxy.requests import LIST_KEYS, ClientRequest, encoded
 from nexus.proxy.settings import ProxySettings
 from nexus.proxy.upstream import Headers, build_request, response_headers
 from nexus.types.request import AgentResult
@@ -112,7 +112,7 @@ class Exchange:
     place: CallPlace
     report: CallReport
     """What becomes of it."""
-    request: ModelRequest | None = None
+    request: ClientRequest | None = None
     """The request as a model's; None for every other."""
     recorder: CallRecorder | None = None
     """None if it is neither changed nor recorded."""
@@ -167,15 +167,15 @@ class Exchange:
             return await self._unread(self.recorder, request, budget, error)
         return prepared.data
 
-    def _marked_body(self, request: ModelRequest) -> bytes:
+    def _marked_body(self, request: ClientRequest) -> bytes:
         if self._adds_cache_fields(request):
             return marked_body(request, self.report)
         return request.data
 
-    def _adds_cache_fields(self, request: ModelRequest) -> bool:
+    def _adds_cache_fields(self, request: ClientRequest) -> bool:
         return self.settings.adds_cache_fields(request.format, self.report.upstream)
 
-    async def _prepare(self, recorder: CallRecorder, request: ModelRequest, budget: int | None) -> PreparedCall:
+    async def _prepare(self, recorder: CallRecorder, request: ClientRequest, budget: int | None) -> PreparedCall:
         nx = recorder.nx
         options = {
             "marks": self._adds_cache_fields(request),
@@ -192,7 +192,7 @@ class Exchange:
         return prepared
 
     async def _unread(
-        self, recorder: CallRecorder, request: ModelRequest, budget: int | None, error: Exception
+        self, recorder: CallRecorder, request: ClientRequest, budget: int | None, error: Exception
     ) -> bytes:
         """Return the body as received, although it could not be read or fitted. Raises Refusal if it is over the budget."""
         self.report.outcome = "unread"
@@ -224,7 +224,7 @@ class Exchange:
         words, fields = overflow_message(request.format, budget, tokens)
         raise Refusal(400, f"{words} (budget of nexus proxy: {_described(error)})", **fields) from error
 
-    def _budget(self, request: ModelRequest) -> int | None:
+    def _budget(self, request: ClientRequest) -> int | None:
         """Return the request's budget in tokens; None if it has none."""
         if self.settings.mode != "fit":
             return None
@@ -306,7 +306,7 @@ class Exchange:
 
     # calls of nexus_omitted --------------------------------------------------------------------------------------
 
-    async def _after_lookups(self, recorder: CallRecorder, request: ModelRequest, answer: _Answer) -> _Answer:
+    async def _after_lookups(self, recorder: CallRecorder, request: ClientRequest, answer: _Answer) -> _Answer:
         """Return the answer for the client; the calls of `nexus_omitted` before it are answered here.
 
         An answer is read whole before the client gets any of it: the call may come at its end, and reasoning that the
@@ -352,7 +352,7 @@ class Exchange:
             await answer.response.aclose()
         return b"".join(pieces)
 
-    async def _next_body(self, recorder: CallRecorder, request: ModelRequest, result: AgentResult) -> bytes:
+    async def _next_body(self, recorder: CallRecorder, request: ClientRequest, result: AgentResult) -> bytes:
         """Return the body with the results of the calls in an answer; without the tool if they have no room. Raises Refusal."""
         if self._lookups.rounds >= omitted_tool.MAX_ROUNDS:
             raise Refusal(502, f"nexus proxy: the model called {omitted_tool.NAME}, which was not offered any more")
@@ -363,13 +363,13 @@ class Exchange:
             self.report.reasons.append(f"sent again without {omitted_tool.NAME}: {_described(error)}")
             return await self._without_tool(recorder, request)
 
-    async def _without_tool(self, recorder: CallRecorder, request: ModelRequest) -> bytes:
+    async def _without_tool(self, recorder: CallRecorder, request: ClientRequest) -> bytes:
         """Return the body without the tool and its results."""
         self._may_offer = False
         prepared = await self._prepare(recorder, request, self._limit)
         return prepared.data
 
-    def _with_results(self, nx: Engine, request: ModelRequest, result: AgentResult) -> bytes:
+    def _with_results(self, nx: Engine, request: ClientRequest, result: AgentResult) -> bytes:
         """Return the body with the results of an answer's calls, within the budget: the list is cut further for them.
 
         Raises BudgetTooSmall. It blocks.
@@ -482,7 +482,7 @@ class Exchange:
         return round(1_000 * (time.perf_counter() - self.started_s), 2)
 
 
-def _is_stream(request: ModelRequest, response: httpx.Response) -> bool:
+def _is_stream(request: ClientRequest, response: httpx.Response) -> bool:
     is_list = request.path.endswith(":streamGenerateContent")
     return is_list or "event-stream" in response.headers.get("content-type", "")
 
@@ -504,7 +504,7 @@ async def _read_refusal(response: httpx.Response) -> bytes:
     return b"".join(pieces)
 
 
-def _count_tokens(nx: Engine, request: ModelRequest) -> int:
+def _count_tokens(nx: Engine, request: ClientRequest) -> int:
     """Return the tokens of a body that could not be fitted, counted as one text."""
     model = nx.resolve(request.model or nx.model)
     return int(nx.counter.count(request.text.decode("utf-8", "replace")) * model.token_factor)

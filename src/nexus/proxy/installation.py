@@ -48,7 +48,7 @@ class Installation(Struct, frozen=True):
     """`env` or `file`, if they were not there before."""
 
 
-class Change(Struct, frozen=True):
+class SettingsChange(Struct, frozen=True):
     """A change of a client's file that is not made yet."""
 
     installation: Installation
@@ -95,7 +95,7 @@ def current_entries(installation: Installation) -> list[str]:
     return [name for name in installation.entries if name not in changed]
 
 
-def plan(client: str, url: str, folder: Path, environment: Environment, home: Path) -> Change:
+def plan(client: str, url: str, folder: Path, environment: Environment, home: Path) -> SettingsChange:
     """Return the change that sends a client to the proxy at `url`; an empty one if it goes there already.
 
     Raises BadConfig if the file cannot be read, sends the client elsewhere or is installed otherwise, BadSetting for the url.
@@ -111,15 +111,15 @@ def plan(client: str, url: str, folder: Path, environment: Environment, home: Pa
     new = Installation(client, str(file), url, {}, old.created if old is not None else ())
     if old is not None:
         if old.url == url and not CLIENTS[client].taken_back(text, old)[1]:
-            return Change(old, before, before)
+            return SettingsChange(old, before, before)
         text = CLIENTS[client].taken_back(text, old)[0]
     if before is None:
         new = replace(new, created=("file",))
     text, new = CLIENTS[client].added(text, new, environment)
-    return Change(new, before, text.encode() if text or before is not None else None)
+    return SettingsChange(new, before, text.encode() if text or before is not None else None)
 
 
-def plan_removal(client: str, folder: Path) -> Change:
+def plan_removal(client: str, folder: Path) -> SettingsChange:
     """Return the change that takes an installation back. Raises NotFound if there is none, BadConfig."""
     old = installation_of(client, folder)
     if old is None:
@@ -127,15 +127,15 @@ def plan_removal(client: str, folder: Path) -> Change:
     file = Path(old.file)
     before = _read(file)
     if before is None:
-        return Change(old, None, None, tuple(old.entries))
+        return SettingsChange(old, None, None, tuple(old.entries))
     text, remaining = CLIENTS[client].taken_back(_decoded(file, before), old)
     after = text.encode()
     if "file" in old.created and "".join(text.split()) in ("", "{}"):
         after = None
-    return Change(old, before, after, tuple(remaining))
+    return SettingsChange(old, before, after, tuple(remaining))
 
 
-def install(change: Change, folder: Path) -> None:
+def install(change: SettingsChange, folder: Path) -> None:
     """Make a change of `plan`, and remember it first. Raises BadConfig; the client's file is then unchanged."""
     client = change.installation.client
     memory = folder / INSTALLED.format(client)
@@ -143,7 +143,7 @@ def install(change: Change, folder: Path) -> None:
     _write(Path(change.installation.file), change.before, change.after)
 
 
-def uninstall(change: Change, folder: Path) -> None:
+def uninstall(change: SettingsChange, folder: Path) -> None:
     """Make a change of `plan_removal`, and forget the installation. Raises BadConfig; the file is then unchanged."""
     _write(Path(change.installation.file), change.before, change.after)
     with suppress(FileNotFoundError):

@@ -20,7 +20,7 @@ _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Upper bounds of the histograms' buckets, in seconds."""
 
 
-class Metrics:
+class ProxyMetrics:
     """The metrics of one proxy."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from nexus.ledger.search_text import all_text, excerpt_pieces, matches, parse_qu
 from nexus.providers import gemini_rest
 from nexus.providers.messages import write_messages
 from nexus.providers.received import items_of, mapping, text_of, with_meta
-from nexus.proxy.requests import Fields, ModelRequest, encoded
+from nexus.proxy.requests import ClientRequest, Fields, encoded
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message, Thinking, ToolCall, tool
 from nexus.types.request import AgentResult, TokenUsage
@@ -73,7 +73,7 @@ _NO_RESULT_HERE = ("local_shell_call", "shell_call", "apply_patch_call", "comput
 # the tool in a request ------------------------------------------------------------------------------------------------
 
 
-def with_tool(request: ModelRequest) -> ModelRequest | None:
+def with_tool(request: ClientRequest) -> ClientRequest | None:
     """Return a request with the tool behind its own; None where its tools are not known well enough to add one.
 
     So it is with tools of an unknown form, with one of this name, and where the provider gives several answers at once.
@@ -268,7 +268,7 @@ class Lookups:
 
     def answer(
         self,
-        request: ModelRequest,
+        request: ClientRequest,
         result: AgentResult,
         ctx: AssembledContext,
         room: int,
@@ -313,7 +313,7 @@ def own_calls(result: AgentResult) -> list[ToolCall]:
     return [call for call in result.tool_calls if call.name == NAME]
 
 
-def round_items(request: ModelRequest, result: AgentResult, results: dict[str, str]) -> list[Any]:
+def round_items(request: ClientRequest, result: AgentResult, results: dict[str, str]) -> list[Any]:
     """Return an answer that calls the tool, and the results of all its calls, as items of the request's format.
 
     A provider demands a result for each call. Those of the client's tools say that they were not run: the model makes them

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from nexus.providers.prompt_cache import cache_rule
 from nexus.providers.received import items_of, mapping
-from nexus.proxy.requests import INSTRUCTION_ROLES, LIST_KEYS, Fields, ModelRequest, encoded
+from nexus.proxy.requests import INSTRUCTION_ROLES, LIST_KEYS, ClientRequest, Fields, encoded
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.model import Model
 
@@ -32,7 +32,7 @@ def is_openai(url: str) -> bool:
     return host == _HOST or host.endswith(f".{_HOST}")
 
 
-def with_cache_fields(body: Fields, request: ModelRequest, model: Model) -> Fields:
+def with_cache_fields(body: Fields, request: ClientRequest, model: Model) -> Fields:
     """Return a body with the fields of the cache that it lacks; the same object if it lacks none. Raises BadEvent.
 
     Args:
@@ -63,7 +63,7 @@ def _conversation_key(received: Fields, format_: ReceivedFormat) -> str:
     return hashlib.sha256(encoded({"beginning": beginning})).hexdigest()[:_ID_CHARS]
 
 
-def _has_breakpoints(request: ModelRequest) -> bool:
+def _has_breakpoints(request: ClientRequest) -> bool:
     return OPTIONS in request.body or f'"{BREAKPOINT}"'.encode() in request.text
 
 

@@ -25,7 +25,7 @@ SHOWN_CALLS = 20
 SHOWN_TEXT_CHARS = 2_000
 
 
-class Conversation(Struct, kw_only=True):
+class ProxyConversation(Struct, kw_only=True):
     """The newest calls of one client's conversation, summed up."""
 
     client: str
@@ -45,7 +45,7 @@ class Conversation(Struct, kw_only=True):
     last_ms: int = 0
 
 
-class CacheUse(Struct, frozen=True):
+class CacheReads(Struct, frozen=True):
     """Cache reads of calls, as the provider reported them."""
 
     input_tokens: int
@@ -56,7 +56,7 @@ class CacheUse(Struct, frozen=True):
     """Calls in `record` whose client set no cache breakpoints, where the provider caches nothing without."""
 
 
-def cache_use_of(reports: Iterable[CallReport]) -> CacheUse:
+def cache_use_of(reports: Iterable[CallReport]) -> CacheReads:
     """Return the sums over calls."""
     input_tokens = read_tokens = unmarked_calls = 0
     misses = Counter[str]()
@@ -67,7 +67,7 @@ def cache_use_of(reports: Iterable[CallReport]) -> CacheUse:
         if report.cache is not None and report.cache.cause:
             misses[report.cache.cause] += 1
         unmarked_calls += report.is_unmarked
-    return CacheUse(input_tokens, read_tokens, dict(misses.most_common()), unmarked_calls)
+    return CacheReads(input_tokens, read_tokens, dict(misses.most_common()), unmarked_calls)
 
 
 def status_of(settings: ProxySettings, counts: Mapping[str, int], reports: Iterable[CallReport]) -> dict[str, Any]:
@@ -85,14 +85,14 @@ def status_of(settings: ProxySettings, counts: Mapping[str, int], reports: Itera
     }
 
 
-def conversations(reports: Iterable[CallReport]) -> list[Conversation]:
+def conversations(reports: Iterable[CallReport]) -> list[ProxyConversation]:
     """Return the conversations of these calls, the one with the newest call first."""
-    by_name: dict[tuple[str, str, str], Conversation] = {}
+    by_name: dict[tuple[str, str, str], ProxyConversation] = {}
     for report in reports:
         name = (report.client, report.user, report.session or report.conversation)
         conversation = by_name.get(name)
         if conversation is None:
-            conversation = by_name[name] = Conversation(
+            conversation = by_name[name] = ProxyConversation(
                 client=report.client,
                 session=report.session,
                 model=report.model,

@@ -20,7 +20,7 @@ from nexus.proxy.cache_misses import read_cache
 from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, record
 from nexus.proxy.omitted_tool import Lookups
 from nexus.proxy.reports import CallReport, store_report
-from nexus.proxy.requests import ModelRequest
+from nexus.proxy.requests import ClientRequest
 
 LOG = logging.getLogger("nexus.proxy")
 
@@ -55,7 +55,7 @@ class CallRecorder:
         self.recordings: dict[asyncio.Future[None], CallPlace] = {}
         """Calls whose answers have arrived, and that are being recorded."""
 
-    async def save(self, report: CallReport, request: ModelRequest) -> None:
+    async def save(self, report: CallReport, request: ClientRequest) -> None:
         """Store the report of a call that is not recorded. A ledger that cannot be written is no fault of the call."""
         try:
             await self.nx.run(_store, self.nx.engine, report, request)
@@ -89,7 +89,7 @@ class AnswerRecord:
     def __init__(
         self,
         recorder: CallRecorder,
-        request: ModelRequest,
+        request: ClientRequest,
         place: CallPlace,
         report: CallReport,
         ctx: AssembledContext | None,
@@ -248,7 +248,7 @@ class AnswerRecord:
         self._report.reasons.append(f"{what}: {why}")
 
 
-def _store(nx: Engine, report: CallReport, request: ModelRequest) -> None:
+def _store(nx: Engine, report: CallReport, request: ClientRequest) -> None:
     if report.no_text:
         report.request_sha256 = hashlib.sha256(request.data).hexdigest()
     store_report(nx.ledger.store, report)

@@ -67,7 +67,7 @@ class _Head(msgspec.Struct, frozen=True):
     prompt_cache_key: Any = ""
 
 
-class ModelRequest:
+class ClientRequest:
     """One request to a model. Its body is read when it is needed: a large one takes a while.
 
     Args:
@@ -83,9 +83,9 @@ class ModelRequest:
         self.data = data
         self._encoding = encoding.strip().lower()
 
-    def with_body(self, body: Fields) -> ModelRequest:
+    def with_body(self, body: Fields) -> ClientRequest:
         """Return the request with another body, whose bytes are still those that were received."""
-        changed = ModelRequest(self.format, self.path, self.data, self._encoding)
+        changed = ClientRequest(self.format, self.path, self.data, self._encoding)
         changed.__dict__["body"] = body
         return changed
 
