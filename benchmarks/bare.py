@@ -21,7 +21,7 @@ from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.shared_sql.write import Writing
-from nexus.ledger.sqlite.connection import MEMORY, Database, connect, settle
+from nexus.ledger.sqlite.connection import MEMORY, SqliteDatabase, connect, settle
 from nexus.ledger.sqlite.files import open_file
 from nexus.types.ledger_entries import Commit, NewEntry
 
@@ -67,7 +67,7 @@ def finished(entries: Iterable[NewEntry]) -> Iterator[tuple[NewEntry, Finished]]
     db.close()
 
 
-def _rows(db: Database, entry: NewEntry) -> Finished:
+def _rows(db: SqliteDatabase, entry: NewEntry) -> Finished:
     head = db.rows(f"SELECT {','.join(_CHANGING)} FROM thread")[0]
     at = (TENANT, THREAD, head[0])
     where = "WHERE tenant=? AND thread=? AND seq=?"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from nexus.engine import Engine
 from nexus.errors import ServerCallFailed
 from nexus.ledger.documents import AGENT
-from nexus.ledger.replay import Turn
+from nexus.ledger.replay import RecordedTurn
 from nexus.ledger.sessions import EVENT_STATES, PENDING
 from nexus.server.agents import decode_agent, event_id
 from nexus.server.client import Client
@@ -109,7 +109,9 @@ def _check_settings(nx: Engine, agent: AgentRecord) -> None:
     require(is_expected, f"agent {agent.agent_id} is {agent.state}, and stored as {flags}")
 
 
-def _check_session(nx: Engine, agent: AgentRecord, turns: dict[int, Turn], script: ModelScript) -> dict[str, int]:
+def _check_session(
+    nx: Engine, agent: AgentRecord, turns: dict[int, RecordedTurn], script: ModelScript
+) -> dict[str, int]:
     """Check the turns of an agent; return the names of its messages with the number of their turns."""
     label = agent.agent_id
     messages: dict[int, list[Message]] = {number: [] for number in turns}
@@ -142,7 +144,7 @@ def _check_session(nx: Engine, agent: AgentRecord, turns: dict[int, Turn], scrip
 
 
 def _check_request(
-    agent: AgentRecord, request: RequestRecord, turn: Turn | None, messages: list[Message], calls: int
+    agent: AgentRecord, request: RequestRecord, turn: RecordedTurn | None, messages: list[Message], calls: int
 ) -> None:
     """Check that a request has the turn that its client expects."""
     name, outcome = request.name, request.outcome

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nexus.interop.detect import read as read_transcripts
     from nexus.interop.importing import ImportReport, import_transcript
     from nexus.interop.readers import FileReader, add_readers
-    from nexus.interop.transcript import Piece, Problem, Step, Transcript
+    from nexus.interop.transcript import Problem, Step, Transcript, TranscriptPiece
     from nexus.ledger.postgres import PostgresLedger
     from nexus.ledger.sessions import NewQueuedEvent
     from nexus.ledger.sqlite import SqliteLedger
@@ -40,13 +40,14 @@ if TYPE_CHECKING:
     from nexus.workspace.memory.consolidation import propose as propose_facts
     from nexus.workspace.memory.consolidation import reject as reject_facts
     from nexus.workspace.plugins.spec import hookimpl
-    from nexus.workspace.source_context import SourceContext, WorkspaceContext
+    from nexus.workspace.source_context import EngineWorkspace, SourceContext
     from nexus.workspace.sources.registry import SourceSpec
     from nexus.workspace.sources.skills import discover_skills
 
 __all__ = [
     "LAYERED",
     "Bus",
+    "EngineWorkspace",
     "FileReader",
     "FilledWindow",
     "ImportReport",
@@ -57,7 +58,6 @@ __all__ = [
     "ModelSummarizer",
     "NewQueuedEvent",
     "PathFormat",
-    "Piece",
     "PostgresLedger",
     "Problem",
     "ReplayOverrides",
@@ -72,8 +72,8 @@ __all__ = [
     "SummaryRequest",
     "TokenCounter",
     "Transcript",
+    "TranscriptPiece",
     "View",
-    "WorkspaceContext",
     "accept_facts",
     "add_readers",
     "attachment_from_file",
@@ -108,7 +108,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.interop.detect": "detect as detect_format read as read_transcripts",
             "nexus.interop.importing": "ImportReport import_transcript",
             "nexus.interop.readers": "FileReader add_readers",
-            "nexus.interop.transcript": "Piece Problem Step Transcript",
+            "nexus.interop.transcript": "TranscriptPiece Problem Step Transcript",
             "nexus.ledger.postgres": "PostgresLedger",
             "nexus.ledger.sessions": "NewQueuedEvent",
             "nexus.ledger.sqlite": "SqliteLedger",
@@ -121,7 +121,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.workspace.attachments": "attachment_from_file images_of media_parts",
             "nexus.workspace.credentials.secret": "Secret",
             "nexus.workspace.memory.consolidation": "accept as accept_facts propose as propose_facts reject as reject_facts",
-            "nexus.workspace.source_context": "SourceContext WorkspaceContext",
+            "nexus.workspace.source_context": "SourceContext EngineWorkspace",
             "nexus.workspace.sources.registry": "SourceSpec",
             "nexus.workspace.sources.skills": "discover_skills",
         },

@@ -10,20 +10,20 @@ from msgspec.structs import replace
 
 from bus.conftest import MemoryPlace, NatsPlace
 from nexus.bus import DeadLetter, MemoryBus, Message
-from nexus.bus.groups import Group
+from nexus.bus.groups import SubscriberGroup
 from nexus.bus.memory import _MemoryDelivery
 from nexus.errors import BusDeadlineExceeded
-from nexus.testing.bus_conformance import CHECKS, Check, run
+from nexus.testing.bus_conformance import CHECKS, BusCheck, run
 from support.nats_server import NatsServer
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_memory_bus_keeps_promise(check: Check) -> None:
+def test_memory_bus_keeps_promise(check: BusCheck) -> None:
     check(MemoryPlace())
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_nats_bus_keeps_promise(check: Check, nats_server: NatsServer) -> None:
+def test_nats_bus_keeps_promise(check: BusCheck, nats_server: NatsServer) -> None:
     check(NatsPlace(nats_server))
 
 
@@ -211,7 +211,7 @@ def test_checks_find_retries_behind_later_messages(monkeypatch: pytest.MonkeyPat
 
 
 def test_report_names_failed_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Group, "is_full", True)
+    monkeypatch.setattr(SubscriberGroup, "is_full", True)
     report = run(MemoryPlace, limit_s=0.05)
     assert not report.ok
     assert "FAILED" in str(report)

@@ -15,7 +15,7 @@ from cli.running import run
 from nexus.cli import _tables
 from nexus.ledger import history_operations as operations
 from nexus.ledger import replay
-from nexus.ledger.replay import RecordedToolCall, Turn
+from nexus.ledger.replay import RecordedToolCall, RecordedTurn
 from nexus.render.export import as_values
 
 FORMS = [("history", "main"), ("history", "main", "--json"), ("history", "main", "--from-summary", "--json"),
@@ -40,7 +40,7 @@ def test_turns_calls_and_entries_are_those_of_the_ledger(example: Path, monkeypa
         entries = nx.ledger.entries("main")
     monkeypatch.setattr(operations, "READ_ENTRIES", 5)
     shown = {name: run("session", name, "main", "--json", folder=example).json for name in ("turns", "calls")}
-    assert msgspec.convert(shown["turns"], list[Turn]) == replay.turns(entries)
+    assert msgspec.convert(shown["turns"], list[RecordedTurn]) == replay.turns(entries)
     assert msgspec.convert(shown["calls"], list[RecordedToolCall]) == replay.calls(entries)
     assert run("history", "main", "--json", folder=example).json == json.loads(json.dumps(as_values(entries)))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from contracts.modules import Module, modules
@@ -28,6 +29,31 @@ def test_the_share_of_bare_participles_among_names_does_not_grow() -> None:
     percent = 100 * len(bare) / len(bound)
     places = "\n".join(bare)
     assert percent <= MOST_PERCENT, f"{len(bare)} of {len(bound)} names, {percent:.2f} %:\n{places}"
+
+
+DOCUMENTED_NAMES = frozenset(
+    {
+        "Agent",
+        "ContextBuilder",
+        "Message",
+        "Session",
+        "TiktokenCounter",
+        "TokenCounter",
+        "ToolCall",
+        "ToolResult",
+    }
+)
+"""Classes whose names a document gives that Nexus implements; another room has a class of the same name."""
+
+
+def test_a_class_name_stands_in_one_module() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for module in modules().values():
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module.name)
+    twice = {name: names for name, names in places.items() if len(names) > 1 and name not in DOCUMENTED_NAMES}
+    assert twice == {}
 
 
 def _bound_names(module: Module) -> Iterator[tuple[str, int]]:

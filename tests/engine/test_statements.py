@@ -11,7 +11,7 @@ import pytest
 
 import nexus
 from nexus.agents import Agent
-from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.connection import SqliteDatabase
 from nexus.server.service import Service
 from nexus.server.tenants import Tenants
 from nexus.types.message import ToolCall
@@ -33,17 +33,17 @@ class Statements(list[str]):
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
     found = Statements()
-    open_database = Database.__init__
+    open_database = SqliteDatabase.__init__
 
     def trace(_cursor: object, sql: str, _values: object) -> bool:
         found.append(sql)
         return True
 
-    def open_traced(self: Database, *args: Any, **options: Any) -> None:
+    def open_traced(self: SqliteDatabase, *args: Any, **options: Any) -> None:
         open_database(self, *args, **options)
         self._db.exec_trace = trace
 
-    monkeypatch.setattr(Database, "__init__", open_traced)
+    monkeypatch.setattr(SqliteDatabase, "__init__", open_traced)
     return found
 
 

@@ -34,7 +34,7 @@ from nexus.ledger.maintenance.transfer import transfer
 from nexus.ledger.sessions import NewQueuedEvent, Query, event_key
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing import FixedClock
-from nexus.testing.ledger_conformance import CHECKS, Check
+from nexus.testing.ledger_conformance import CHECKS, LedgerCheck
 from nexus.types.ledger_entries import Commit
 from nexus.types.message import user
 from support.errors import has_code
@@ -78,7 +78,7 @@ class InSchema:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_postgres_passes_the_conformance_suite(check: Check, url: str) -> None:
+def test_postgres_passes_the_conformance_suite(check: LedgerCheck, url: str) -> None:
     check(InSchema(url))
 
 
@@ -286,15 +286,15 @@ def test_write_whose_answer_is_lost_is_stored_once(
     import psycopg
 
     from nexus.ledger.history_operations import Ledger
-    from nexus.ledger.postgres.connection import Database
+    from nexus.ledger.postgres.connection import PostgresDatabase
 
     append(ledger, "main", user("one"))
     ledger.accept_events([NewQueuedEvent("e0", "main", "{}")])
     ledger.put_document("agent", "ann", {"n": 1})
     fence = ledger.commit("main", Commit((), fence=0)).fence
-    commit, tries = Database.commit, count()
+    commit, tries = PostgresDatabase.commit, count()
 
-    def lost(db: Database) -> None:
+    def lost(db: PostgresDatabase) -> None:
         if next(tries):
             commit(db)
             return
@@ -303,7 +303,7 @@ def test_write_whose_answer_is_lost_is_stored_once(
         db.connection.close()
         raise psycopg.OperationalError("the connection was lost")
 
-    monkeypatch.setattr(Database, "commit", lost)
+    monkeypatch.setattr(PostgresDatabase, "commit", lost)
     if write == "commit":
         assert append(ledger, "main", user("two")).added == 1
         assert texts(ledger, "main") == ["one", "two"]
@@ -339,19 +339,19 @@ def test_commit_that_is_not_looked_up_is_stored_twice(ledger: PostgresLedger, mo
     """The test above finds a ledger that repeats a write without a look at what became of it."""
     import psycopg
 
-    from nexus.ledger.postgres.connection import Database
+    from nexus.ledger.postgres.connection import PostgresDatabase
     from nexus.ledger.shared_sql import outcomes
 
-    commit, tries = Database.commit, count()
+    commit, tries = PostgresDatabase.commit, count()
 
-    def lost(db: Database) -> None:
+    def lost(db: PostgresDatabase) -> None:
         commit(db)
         if not next(tries):
             db.connection.close()
             raise psycopg.OperationalError("the connection was lost")
 
     append(ledger, "main", user("one"))
-    monkeypatch.setattr(Database, "commit", lost)
+    monkeypatch.setattr(PostgresDatabase, "commit", lost)
     monkeypatch.setattr(outcomes, "is_commit_stored", lambda *_: False)
     append(ledger, "main", user("two"))
     assert texts(ledger, "main") == ["one", "two", "two"]

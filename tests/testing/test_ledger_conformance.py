@@ -17,7 +17,7 @@ from nexus.ledger.records import EntryRecord
 from nexus.ledger.sessions import AcceptedEvent, Document, NewQueuedEvent, Query, SearchHit, SessionMetadata
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.testing import FixedClock
-from nexus.testing.ledger_conformance import CHECKS, Check, check_name, run
+from nexus.testing.ledger_conformance import CHECKS, LedgerCheck, check_name, run
 from nexus.testing.ledger_conformance.storage import fill
 from nexus.types.ledger_entries import Commit, Committed, Entry, TurnPosition
 
@@ -65,12 +65,12 @@ class InFile:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_sqlite_in_memory_passes_the_suite(check: Check) -> None:
+def test_sqlite_in_memory_passes_the_suite(check: LedgerCheck) -> None:
     check(InMemory())
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_sqlite_on_disk_passes_the_suite(check: Check, tmp_path: Path) -> None:
+def test_sqlite_on_disk_passes_the_suite(check: LedgerCheck, tmp_path: Path) -> None:
     check(InFile(tmp_path))
 
 

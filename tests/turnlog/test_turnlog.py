@@ -15,7 +15,7 @@ from nexus.errors import UnreadableFile
 from nexus.interop.importing import ImportReport, import_transcript
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.turnlog import times
-from nexus.turnlog.entries import LogEntry, Position, Unit
+from nexus.turnlog.entries import LogEntry, LogPosition, Unit
 from nexus.turnlog.reader import Violation, console_lines, log_text, read, violations
 from nexus.turnlog.write import entries_for, log_entries, log_texts, position_after, strict_entries
 from nexus.types.ledger_entries import Commit, NewEntry, SizedMessage
@@ -337,7 +337,7 @@ def test_checkpoints_are_followed_by_a_system_entry() -> None:
 
 
 def test_position_after_equals_position_of_written_entries() -> None:
-    at = Position()
+    at = LogPosition()
     units = [Unit(message=message) for message in (*TALK, CALLS, user("Why?"), assistant("So."))]
     units += [
         Unit("compaction", at_ms=AT, summary="s"),

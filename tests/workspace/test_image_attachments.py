@@ -29,7 +29,7 @@ from nexus.workspace.attachments import (
 )
 from nexus.workspace.files.reader import Files
 from nexus.workspace.image_files import MAX_BYTES
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 from support.errors import has_code
 from support.validity import CHECKS
 
@@ -314,7 +314,7 @@ def test_unusable_image_is_a_warning_and_a_note(tmp_path: Path) -> None:
     images, warned = images_of(names)
     assert [image.width for image in images] == [64]
     assert [line.source for line in warned] == [str(names[0]), str(names[2])]
-    parts, told = media_parts(names, WorkspaceContext(), "gpt-4o")
+    parts, told = media_parts(names, EngineWorkspace(), "gpt-4o")
     assert told == warned
     assert [type(part) for part in parts] == [Image, Text, Text]
     assert isinstance(parts[1], Text) and "not shown" in parts[1].text and str(names[0]) in parts[1].text
@@ -325,7 +325,7 @@ def test_media_can_be_restricted_to_workspace(tmp_path: Path) -> None:
     workspace.mkdir()
     (tmp_path / "out.png").write_bytes(saved(picture(), "PNG"))
     (workspace / "in.png").write_bytes(saved(picture(200, 100), "PNG"))
-    around = WorkspaceContext(Files(workspace), config=Config(images=ImagesConfig(longest_edge=50)))
+    around = EngineWorkspace(Files(workspace), config=Config(images=ImagesConfig(longest_edge=50)))
     parts, warned = media_parts(["in.png", "../out.png"], around, inside=True)
     assert isinstance(parts[0], Image) and parts[0].width == 50
     assert len(warned) == 1 and "outside the workspace" in warned[0].message

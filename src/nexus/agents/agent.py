@@ -24,7 +24,7 @@ from nexus.engine.overflow_recovery import RemoteAssembly, despite_learned_limit
 from nexus.engine.turn import Turn, begin_turn
 from nexus.errors import BadSetting, LedgerError
 from nexus.ledger.lease import WAIT_S, async_session_lease
-from nexus.ledger.replay import Turn as StoredTurn
+from nexus.ledger.replay import RecordedTurn as StoredTurn
 from nexus.ledger.sessions import Lease
 from nexus.models import ModelClient
 from nexus.models.tracing import turn_span

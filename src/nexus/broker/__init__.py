@@ -43,8 +43,7 @@ from nexus.types.settings import AgentRole, CallArguments, Settings
 from nexus.workspace.environment.machine import EnvironmentSnapshot
 from nexus.workspace.files.reader import Files, home_folder
 from nexus.workspace.prompts import template_texts
-from nexus.workspace.source_context import SourceContext
-from nexus.workspace.source_context import WorkspaceContext as EngineWorkspace
+from nexus.workspace.source_context import EngineWorkspace, SourceContext
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import subagent_instructions
 

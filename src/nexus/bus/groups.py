@@ -51,7 +51,7 @@ class Member:
         self.running = 0
 
 
-class Group:
+class SubscriberGroup:
     """Members of a group in this process, and their messages by session."""
 
     def __init__(self, clock_ms: Callable[[], int], *, max_queued: int = MAX_QUEUED) -> None:

@@ -8,7 +8,7 @@ import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from nexus.bus.groups import MAX_QUEUED, Group, Member
+from nexus.bus.groups import MAX_QUEUED, Member, SubscriberGroup
 from nexus.bus.message import MAX_BYTES, Message, check_topic, decode, encode, expired, now_ms
 from nexus.bus.port import (
     DEFAULT_CONCURRENCY,
@@ -125,7 +125,7 @@ class MemoryBus:
                 f"group {group!r} of {topic!r} has durable={joined.durable} (use the same for all members)"
             )
         if joined is None:
-            joined = _TopicGroup(group, Group(self.clock_ms, max_queued=self._max_queued), durable=durable)
+            joined = _TopicGroup(group, SubscriberGroup(self.clock_ms, max_queued=self._max_queued), durable=durable)
             groups.append(joined)
             for payload in self._retained.get(topic, ()) if durable else ():
                 self._deliver(joined, payload, durable=True)
@@ -227,7 +227,7 @@ class MemoryBus:
 class _TopicGroup:
     """A group of a topic. A subscription without a group has one for itself, with an empty name."""
 
-    def __init__(self, name: str, queue: Group, *, durable: bool) -> None:
+    def __init__(self, name: str, queue: SubscriberGroup, *, durable: bool) -> None:
         self.name = name
         self.queue = queue
         self.durable = durable

@@ -28,7 +28,7 @@ from nats.aio.subscription import Subscription as NatsSubscriptionHandle
 from nats.errors import ConnectionClosedError, NoRespondersError
 from nats.errors import Error as NatsError
 
-from nexus.bus.groups import MAX_QUEUED, Group, Member
+from nexus.bus.groups import MAX_QUEUED, Member, SubscriberGroup
 from nexus.bus.message import Message, check_topic, decode, encode, now_ms
 from nexus.bus.nats_client import FLUSH_TIMEOUT_S, OrderedClient, Watch
 from nexus.bus.nats_streams import HEADER_BYTES, Streams, error_text, redact_url
@@ -198,7 +198,7 @@ class NatsBus:
                 )
             if joined is not None:
                 return NatsSubscription(self, key, joined, joined.queue.add(function, concurrency))
-            queue = Group(self.clock_ms, max_queued=self._max_queued)
+            queue = SubscriberGroup(self.clock_ms, max_queued=self._max_queued)
             joined = _TopicGroup(topic, group, queue, durable=durable)
             member = queue.add(function, concurrency)
             try:
@@ -369,7 +369,7 @@ class NatsBus:
 class _TopicGroup:
     """A group of a topic in this process, with its subscriptions at the server."""
 
-    def __init__(self, topic: str, name: str, queue: Group, *, durable: bool) -> None:
+    def __init__(self, topic: str, name: str, queue: SubscriberGroup, *, durable: bool) -> None:
         self.topic = topic
         self.name = name
         self.queue = queue

@@ -71,7 +71,7 @@ AGENT_OPTIONS = (
 """Options that `nexus chat` and `nexus run` share."""
 
 
-class AgentSettings(Struct, frozen=True):
+class ChatAgentOptions(Struct, frozen=True):
     """Values of the options with these names."""
 
     session: str = ""
@@ -100,8 +100,8 @@ def agent_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def with_settings(**values: Any) -> Any:
-        fields = {name: values.pop(name) for name in AgentSettings.__struct_fields__}
-        return function(**values, settings=AgentSettings(**fields))
+        fields = {name: values.pop(name) for name in ChatAgentOptions.__struct_fields__}
+        return function(**values, settings=ChatAgentOptions(**fields))
 
     for option in reversed(AGENT_OPTIONS):
         option(with_settings)
@@ -171,7 +171,7 @@ class ChatAgent:
         model: Name of the model.
     """
 
-    def __init__(self, options: CommandOptions, settings: AgentSettings, confirm: Confirm | None = None) -> None:
+    def __init__(self, options: CommandOptions, settings: ChatAgentOptions, confirm: Confirm | None = None) -> None:
         self.settings = settings
         self._options = options
         self._confirm = confirm_all if settings.yes else confirm

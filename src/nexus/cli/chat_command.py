@@ -24,8 +24,8 @@ from nexus.cli._sessions import resolve_id, similar_session
 from nexus.cli._tracing import send_traces
 from nexus.cli.chat_agent import (
     LOCAL_INSTALL,
-    AgentSettings,
     ChatAgent,
+    ChatAgentOptions,
     TurnKeys,
     agent_options,
     has_local_model,
@@ -53,7 +53,7 @@ BELL_S = 20.0
 
 @nexus_command("chat")
 @agent_options
-def command(settings: AgentSettings, options: CommandOptions) -> int:
+def command(settings: ChatAgentOptions, options: CommandOptions) -> int:
     """Talk to an agent of the workspace. Continues the session, whose context never overflows.
 
     Without a terminal each line of standard input is a message. --json prints the events of the turns.
@@ -93,7 +93,7 @@ def _is_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
 
 
-def _chat(options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> int:
+def _chat(options: CommandOptions, settings: ChatAgentOptions, *, is_terminal: bool) -> int:
     chat = Chat(options, settings, is_terminal=is_terminal)
     with chat.agent:
         if is_terminal:
@@ -114,7 +114,7 @@ def _lines() -> Iterator[str]:
 class Chat:
     """One chat: its agent, its screen, and the images and skills of the next message."""
 
-    def __init__(self, options: CommandOptions, settings: AgentSettings, *, is_terminal: bool) -> None:
+    def __init__(self, options: CommandOptions, settings: ChatAgentOptions, *, is_terminal: bool) -> None:
         self.options = options
         self.agent = ChatAgent(options, settings, self._confirm if is_terminal else None)
         if is_terminal:

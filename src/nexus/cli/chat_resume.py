@@ -6,7 +6,7 @@ import shlex
 
 from nexus.cli._options import CommandOptions
 from nexus.cli._output import beginning, count_noun
-from nexus.cli.chat_agent import AgentSettings
+from nexus.cli.chat_agent import ChatAgentOptions
 from nexus.engine import Engine
 from nexus.errors import SessionBusy
 from nexus.ledger.lease import session_lease
@@ -65,7 +65,7 @@ def last_exchange(nx: Engine, session: str) -> tuple[str, str, list[str]] | None
     return age, question, first_lines(answers[-1]) if answers else [f"({turns[-1].status})"]
 
 
-def resume_command(options: CommandOptions, settings: AgentSettings, session: str, model: str) -> str:
+def resume_command(options: CommandOptions, settings: ChatAgentOptions, session: str, model: str) -> str:
     """Return the command that continues a session with the options of this chat."""
     named_model = ""
     if not settings.local and (options.model or settings.base_url):

@@ -9,7 +9,7 @@ import click
 from nexus.cli._options import CommandOptions, nexus_command, read_input
 from nexus.cli._output import print_warning
 from nexus.cli._tracing import send_traces
-from nexus.cli.chat_agent import AgentSettings, ChatAgent, agent_options, new_event, run_turn
+from nexus.cli.chat_agent import ChatAgent, ChatAgentOptions, agent_options, new_event, run_turn
 from nexus.cli.chat_screen import ErrorScreen, JsonScreen, PlainScreen
 from nexus.render.console import printable
 from nexus.types.message import Image
@@ -26,7 +26,7 @@ def command(
     images: tuple[str, ...],
     turn_log: str | None,
     show_log: bool,
-    settings: AgentSettings,
+    settings: ChatAgentOptions,
     options: CommandOptions,
 ) -> int:
     """Run TASK with an agent of the workspace and print its reply. `-`, or no TASK, reads it from standard input.

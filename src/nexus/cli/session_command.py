@@ -23,7 +23,7 @@ from nexus.cli.sessions_command import NUMBERS, is_turn_of_file
 from nexus.engine import Engine
 from nexus.errors import BadReference, LedgerError
 from nexus.ledger import history_operations, replay
-from nexus.ledger.replay import Turn
+from nexus.ledger.replay import RecordedTurn
 from nexus.ledger.sessions import SessionMetadata, SessionStatus, Thread
 from nexus.render.console import printable
 from nexus.types.ledger_entries import Entry
@@ -216,7 +216,7 @@ def turns(name: str, last: int | None, options: CommandOptions) -> None:
     TURNS.print(recorded, options)
 
 
-def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
+def _turns(nx: Engine, label: str, last: int | None) -> Sequence[RecordedTurn]:
     """Return the turns of a session, or the newest ones; memory holds these and one block of entries."""
     thread = nx.ledger.thread_info(label)
     size = history_operations.READ_ENTRIES
@@ -228,7 +228,7 @@ def _turns(nx: Engine, label: str, last: int | None) -> Sequence[Turn]:
             after = seq
             break
         size *= 4
-    result: deque[Turn] = deque(maxlen=last)
+    result: deque[RecordedTurn] = deque(maxlen=last)
     entries: list[Entry] = []
     newest = 0
     for entry in nx.ledger.iter_entries(label, after):

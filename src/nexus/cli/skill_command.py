@@ -21,7 +21,7 @@ from nexus.workspace.environment.machine import Probe
 from nexus.workspace.skills.discovery import FILE, SKILLS, USED, lint_all, lint_path, record_use, used_skills
 from nexus.workspace.skills.guide import all_skills, find_skill, skill_guide
 from nexus.workspace.skills.skill_file import DESCRIPTION_CHARS, UNWRITTEN, name_problem, printable_line
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 from nexus.workspace.sources.skills import availability
 
 SKILL_TEXT = """\
@@ -204,20 +204,20 @@ def _create(root: Path, name: str, description: str) -> Path:
     return file
 
 
-def _workspace_context(options: CommandOptions) -> WorkspaceContext:
+def _workspace_context(options: CommandOptions) -> EngineWorkspace:
     """Return the workspace's context, without a ledger."""
     with open_engine(options.root, ledger=":memory:") as nx:
         return nx.workspace_context
 
 
-def _json_value(context: WorkspaceContext, skill: SkillInstructions) -> dict[str, Any]:
+def _json_value(context: EngineWorkspace, skill: SkillInstructions) -> dict[str, Any]:
     value = msgspec.to_builtins(skill.skill)
     value["missing"] = list(Probe().missing(skill.skill.requires))
     value["used_ms"] = used_skills(_root(context))[0].get(skill.skill.name)
     return value
 
 
-def _root(context: WorkspaceContext) -> Path:
+def _root(context: EngineWorkspace) -> Path:
     if context.files is not None:
         return context.files.root
     return Path()

@@ -32,7 +32,7 @@ from nexus.engine.analysis.replay import ReplayOverrides, diff_calls, explain_ca
 from nexus.engine.compactor import Compactor
 from nexus.engine.events import event_of
 from nexus.engine.memory import WorkspaceMemory
-from nexus.engine.mirror import ListScope, Mirror
+from nexus.engine.mirror import CallerLists, ListScope
 from nexus.engine.mirror.assembly import assemble_list
 from nexus.engine.preparation import Preparation, check_trusted
 from nexus.engine.recorder import Recorder
@@ -174,7 +174,7 @@ class Engine:
             windows=WindowCache(ledger, self.counter),
             plugins=tuple(plugins),
         )
-        self._mirror = Mirror(self.ledger, self.counter)
+        self._mirror = CallerLists(self.ledger, self.counter)
         self.recorder = Recorder(self.ledger, self.preparation, self._mirror, self.unrecorded)
         self.calls = RecordedCalls(self.ledger, self.preparation)
         self.memory = WorkspaceMemory(workspace, self.ledger, self.preparation)

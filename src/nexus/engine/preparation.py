@@ -42,7 +42,7 @@ from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import Surveys, survey
 from nexus.workspace.policy_file import Policies
-from nexus.workspace.source_context import SourceContext, WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace, SourceContext
 from nexus.workspace.user_profiles import UserProfiles
 
 if TYPE_CHECKING:  # it takes a while to import, and most programs have no plugins
@@ -69,7 +69,7 @@ class Preparation:
     """The parts of an engine that a request meets before its assembly, and the way through them."""
 
     workspace: Path | None
-    workspace_context: WorkspaceContext
+    workspace_context: EngineWorkspace
     store: LedgerStore
     settings: Settings
     """The engine's, with a model."""

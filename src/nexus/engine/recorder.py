@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from nexus.assembly.record import build_commit, calibration_key, new_session_metadata, update_calibration
 from nexus.context import AssembledContext
 from nexus.engine.late_replies import commit_patiently, late_base, record_unrecorded, try_store_late
-from nexus.engine.mirror import Mirror, PlacedList
+from nexus.engine.mirror import CallerLists, PlacedList
 from nexus.engine.preparation import Preparation
 from nexus.errors import HeadMoved, IdempotencyConflict, LateReply, LedgerError, TurnSuperseded, UnreadableFile
 from nexus.ledger.history_operations import Ledger
@@ -31,7 +31,9 @@ class Recorder:
         unrecorded: Replies that the ledger could not store yet (`nexus.ledger.unrecorded_replies`).
     """
 
-    def __init__(self, ledger: Ledger, preparation: Preparation, mirror: Mirror, unrecorded: UnrecordedReplies) -> None:
+    def __init__(
+        self, ledger: Ledger, preparation: Preparation, mirror: CallerLists, unrecorded: UnrecordedReplies
+    ) -> None:
         self.unrecorded = unrecorded
         self._ledger = ledger
         self._preparation = preparation

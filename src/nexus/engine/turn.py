@@ -21,7 +21,7 @@ from nexus.engine.late_replies import partial_messages, record_waiting_reply, tr
 from nexus.errors import BadEvent, BadReply, IdempotencyConflict, SessionBusy, TurnSuperseded, UnreadableFile
 from nexus.ledger.overlay import is_partial, open_event
 from nexus.ledger.replay import ABORTED, TurnStatus, entries_from_turn
-from nexus.ledger.replay import Turn as StoredTurn
+from nexus.ledger.replay import RecordedTurn as StoredTurn
 from nexus.ledger.sessions import holder_of
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply

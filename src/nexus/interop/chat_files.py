@@ -25,7 +25,15 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import FileTimes, Piece, Problem, Step, Transcript, group_into_turns, results_behind_calls
+from nexus.interop.transcript import (
+    FileTimes,
+    Problem,
+    Step,
+    Transcript,
+    TranscriptPiece,
+    group_into_turns,
+    results_behind_calls,
+)
 from nexus.providers import anthropic, gemini, openai, openai_responses
 from nexus.providers.received import CallIndex, ReadOne, items_of, mapping, meta_text, number_of, rest_of, text_of
 from nexus.types.message import Message
@@ -337,9 +345,9 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
         messages: list[Message] = []
         for message, key_id in zip(new, (key, f"{key}:rest"), strict=False):
             messages.append(replace(_as_data(message), id=message.id or key_id, at_ms=at_ms))
-        steps.append(Step(pieces=(Piece(key, tuple(messages)), *map(Piece, keys[1:])), at_ms=at_ms))
+        steps.append(Step(pieces=(TranscriptPiece(key, tuple(messages)), *map(TranscriptPiece, keys[1:])), at_ms=at_ms))
         if place == str(draft.consolidated - 1):
-            steps.append(Step("clear", (Piece(f"{key}:clear"),), at_ms=at_ms))
+            steps.append(Step("clear", (TranscriptPiece(f"{key}:clear"),), at_ms=at_ms))
     meta = ""
     try:
         imported_fields = _FIELDS

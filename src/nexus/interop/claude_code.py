@@ -30,7 +30,7 @@ from nexus.interop.claude_code_queue import MessageQueue, content_text, user_eve
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import FileTimes, Piece, Problem, Step, Transcript
+from nexus.interop.transcript import FileTimes, Problem, Step, Transcript, TranscriptPiece
 from nexus.providers import anthropic
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.received import (
@@ -278,7 +278,7 @@ def _add_sent(file: _File, chain: Chain, link: Link) -> Link:
         except (BadReply, RecursionError) as error:
             file.trouble(queued.line, "damaged message", str(error) or "nested too deeply")
             continue
-        link = Link(chain.add(link, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms)))
+        link = Link(chain.add(link, Step(pieces=(TranscriptPiece(key, messages),), at_ms=messages[0].at_ms)))
         file.counted["queue-operation"] -= 1
     return link
 
@@ -365,7 +365,9 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
             link = _add_sent(file, chain, link)
         place = chain.add_assistant(link, messages[0], key, usage, stop, _request_of(file, chain, record))
     else:
-        place = _add_user(file, chain, link, record, Step(pieces=(Piece(key, messages),), at_ms=messages[0].at_ms))
+        place = _add_user(
+            file, chain, link, record, Step(pieces=(TranscriptPiece(key, messages),), at_ms=messages[0].at_ms)
+        )
     file.link(uuid, chain, Link(place))
 
 
@@ -387,7 +389,7 @@ def _take_notice(file: _File, line: int, record: dict[str, Any], uuid: str, chai
     if is_error and chain.last != START and uuid not in file.links:
         text = content_text(mapping(record.get("message")).get("content"))
         facts = {"error": text, "kind": failure_of(RuntimeError(text)).kind}
-        pieces = (Piece(uuid or f"line-{_digest(record)}"),)
+        pieces = (TranscriptPiece(uuid or f"line-{_digest(record)}"),)
         step = Step("failed", pieces, at_ms=file.times.read(line, record.get("timestamp")), facts=facts)
         link = Link(chain.add(link, step), boundary=link.boundary)
     file.link(uuid, chain, link)
@@ -425,9 +427,9 @@ def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
 def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: tuple[Message, ...]) -> int:
     boundary = file.boundaries.get(link.boundary, {})
     about = mapping(boundary.get("compactMetadata"))
-    pieces = (Piece(key),)
+    pieces = (TranscriptPiece(key),)
     if boundary:
-        pieces = (Piece(link.boundary), *pieces)
+        pieces = (TranscriptPiece(link.boundary), *pieces)
         file.counted["system/compact_boundary"] -= 1
     step = Step(
         "compaction",

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nexus.interop.differences import is_beginning
-from nexus.interop.transcript import Fork, Piece, Step, group_into_turns
+from nexus.interop.transcript import AbandonedBranch, Step, TranscriptPiece, group_into_turns
 from nexus.providers.received import CallIndex
 from nexus.types.message import Message
 from nexus.types.request import TokenUsage
@@ -119,14 +119,14 @@ class Chain:
         """Add a piece of an assistant's message to the node with its id or as a new one; return the index."""
         place = self.by_message.get(message.id)
         if place is None:
-            piece = Piece(key, (message,))
+            piece = TranscriptPiece(key, (message,))
             step = Step(pieces=(piece,), at_ms=message.at_ms, usage=usage, stop_reason=stop, facts=facts)
             self.by_message[message.id] = place = self.add(link, step)
         else:
             step = self.nodes[place].first
-            pieces = (*step.pieces, Piece(key, (message,)))
+            pieces = (*step.pieces, TranscriptPiece(key, (message,)))
             if is_beginning(step.messages, (message,)):  # the line has all of the message so far, and more
-                pieces = (*(Piece(other) for other in step.keys), Piece(key, (message,)))
+                pieces = (*(TranscriptPiece(other) for other in step.keys), TranscriptPiece(key, (message,)))
             usage = usage or step.usage
             stop = stop or step.stop_reason
             self.nodes[place].first = replace(step, pieces=pieces, usage=usage, stop_reason=stop)
@@ -145,7 +145,7 @@ class Chain:
         return place
 
 
-def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple[Fork, ...]]:
+def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple[AbandonedBranch, ...]]:
     """Return the path to the newest message, and the abandoned branches in the order of the file.
 
     `ended`: the last turn is known to be over.
@@ -160,14 +160,14 @@ def paths(chain: Chain, *, ended: bool = False) -> tuple[tuple[Step, ...], tuple
     branches: list[int] = []
     main = _walk([], chain.nodes, children, newest, branches)
     branch_of = dict.fromkeys([START, *main], -1)
-    forks: list[Fork] = []
+    forks: list[AbandonedBranch] = []
     while branches:
         start = heappop(branches)
         branch = _walk([start], chain.nodes, children, newest, branches)
         parent = chain.nodes[start].parent
         after = "" if parent == START else chain.nodes[parent].last_key
         branch_of.update(dict.fromkeys(branch, len(forks)))
-        forks.append(Fork(after, group_into_turns(tuple(_steps(chain.nodes, branch))), branch_of[parent]))
+        forks.append(AbandonedBranch(after, group_into_turns(tuple(_steps(chain.nodes, branch))), branch_of[parent]))
     return group_into_turns(tuple(_steps(chain.nodes, main)), ended=ended), tuple(forks)
 
 
@@ -197,7 +197,7 @@ def _steps(nodes: Sequence[Node], path: Sequence[int]) -> Iterator[Step]:
     for place in path:
         node = nodes[place]
         if node.cleared:
-            yield Step("clear", (Piece(f"{node.first.keys[0]}:clear"),), at_ms=node.first.at_ms)
+            yield Step("clear", (TranscriptPiece(f"{node.first.keys[0]}:clear"),), at_ms=node.first.at_ms)
         yield node.first
         # A user's message during calls is on the line of a result: results without one come first.
         yield from sorted(node.results, key=lambda step: any(message.role != "tool" for message in step.messages))

@@ -63,7 +63,7 @@ class Problem(Struct, frozen=True):
     text: str
 
 
-class Piece(Struct, frozen=True):
+class TranscriptPiece(Struct, frozen=True):
     """One line or item of the source: its key and its messages or parts of a message."""
 
     key: str
@@ -74,7 +74,7 @@ class Step(Struct, frozen=True):
     """One append: messages, a clear, a compaction, whose summary is not a message, or the failure of a turn."""
 
     kind: StepKind = "messages"
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[TranscriptPiece, ...] = ()
     at_ms: int = 0
     usage: TokenUsage | None = None
     """Provider's usage of the model call: of the message, not of each piece."""
@@ -120,7 +120,7 @@ class Step(Struct, frozen=True):
         return replace(self, pieces=new, starts_turn=False)
 
 
-class Fork(Struct, frozen=True):
+class AbandonedBranch(Struct, frozen=True):
     """An abandoned branch: the user went back and continued differently."""
 
     after: str
@@ -137,7 +137,7 @@ class Transcript(Struct, frozen=True):
     source_id: str
     title: str = ""
     steps: tuple[Step, ...] = ()
-    forks: tuple[Fork, ...] = ()
+    forks: tuple[AbandonedBranch, ...] = ()
     sidechains: tuple[Transcript, ...] = ()
     """Conversations of sub-agents, by the agent's id."""
     parent: str = ""

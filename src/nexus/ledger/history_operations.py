@@ -11,7 +11,7 @@ import msgspec
 
 from nexus.errors import BadReference
 from nexus.ledger import replay
-from nexus.ledger.replay import LiveCheckpoints, RecordedToolCall, Turn, VisibleMessages
+from nexus.ledger.replay import LiveCheckpoints, RecordedToolCall, RecordedTurn, VisibleMessages
 from nexus.ledger.session_directory import SessionDirectory, label_of, last_entry_of, newest_update, thread_of
 from nexus.ledger.sessions import (
     Query,
@@ -197,7 +197,7 @@ class Ledger:
         with self.store.snapshot():
             return replay.visible_messages(self.store, self.thread(session))
 
-    def turns(self, session: str, first: int = 0) -> list[Turn]:
+    def turns(self, session: str, first: int = 0) -> list[RecordedTurn]:
         """Return the session's turns from number `first` on with their derived status, oldest first."""
         thread = self.thread(session)
         return replay.turns(replay.entries_from_turn(self.store, thread, first), self._begun.get(thread, set()))

@@ -48,7 +48,7 @@ class LiveCheckpoints(Struct, frozen=True):
     """Seq of the newest clear (0: none)."""
 
 
-class Turn(Struct, frozen=True):
+class RecordedTurn(Struct, frozen=True):
     """Turn, derived from its entries.
 
     Tokens are sums of the values that the provider reported for the turn's calls.
@@ -171,7 +171,7 @@ def entries_from_turn(store: LedgerStore, thread: int, turn: int) -> list[Entry]
     return entries
 
 
-def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[Turn]:
+def turns(entries: Iterable[Entry], under_way: Collection[int] = ()) -> list[RecordedTurn]:
     """Return the turns of a path's entries, oldest first; `under_way` are numbers of turns being worked on."""
     groups: dict[int, list[Entry]] = {}
     for entry in entries:
@@ -224,7 +224,7 @@ def _turn_status(end: Entry | None, *, has_reply: bool, is_open: bool) -> TurnSt
     return "pending"
 
 
-def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
+def _turn(number: int, group: list[Entry], *, is_open: bool) -> RecordedTurn:
     fields: dict[str, Any] = {}
     usage = dict.fromkeys(_USAGE, 0)
     used: dict[str, None] = {}
@@ -247,7 +247,7 @@ def _turn(number: int, group: list[Entry], *, is_open: bool) -> Turn:
     if status in ("failed", "interrupted") and end is not None and words["stop_reason"] in ("", "end_turn", "tool_use"):
         words["stop_reason"] = words["failure_kind"] if words["failure_kind"] in ("timeout", ABORTED) else "error"
     words["model"] = words["model"] or next((row.message.model for row in reversed(rows) if row.message.model), "")
-    return Turn(
+    return RecordedTurn(
         number=number,
         status=status,
         first_seq=group[0].seq,

@@ -33,7 +33,7 @@ SHELL_FILES = (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zshenv", ".co
 MAX_FILE_BYTES = 2_000_000
 
 
-class DoctorFinding(Struct, frozen=True):
+class ProxyFinding(Struct, frozen=True):
     """One thing that was checked."""
 
     state: State
@@ -47,7 +47,7 @@ def examine(
     installed: Sequence[Installation],
     environment: Mapping[str, str],
     home: Path,
-) -> Iterator[DoctorFinding]:
+) -> Iterator[ProxyFinding]:
     """Yield what is right, worth knowing and wrong. Values of keys are never shown.
 
     Args:
@@ -62,7 +62,7 @@ def examine(
     for proxy in running:
         yield _reachable(proxy.url, f"proxy of process {proxy.pid}")
     if not running:
-        yield DoctorFinding("note", "proxy", "none is running (nexus proxy, or nexus wrap CLIENT)")
+        yield ProxyFinding("note", "proxy", "none is running (nexus proxy, or nexus wrap CLIENT)")
     own_urls = {proxy.url for proxy in running}
     yield from _addresses(environment, own_urls)
     for installation in installed:
@@ -72,39 +72,37 @@ def examine(
     yield from _left_in_clients(home, environment, expected_urls)
     for variable in KEY_VARIABLES:
         if environment.get(variable):
-            yield DoctorFinding("ok", variable, "is set; it is passed on and never stored")
+            yield ProxyFinding("ok", variable, "is set; it is passed on and never stored")
     for url in dict.fromkeys([*(upstream.url for upstream in settings.upstreams), *DEFAULT_UPSTREAMS.values()]):
         yield _reachable(url, "upstream")
 
 
-def _clients() -> Iterator[DoctorFinding]:
+def _clients() -> Iterator[ProxyFinding]:
     for name in (*CLIENTS, "llm"):
         program = shutil.which(name)
         if program:
-            yield DoctorFinding("ok", name, f"is installed: nexus wrap {name}")
+            yield ProxyFinding("ok", name, f"is installed: nexus wrap {name}")
 
 
-def _addresses(environment: Mapping[str, str], own_urls: set[str]) -> Iterator[DoctorFinding]:
+def _addresses(environment: Mapping[str, str], own_urls: set[str]) -> Iterator[ProxyFinding]:
     """Yield the variables that send clients elsewhere than to their providers."""
     for variable in ADDRESS_VARIABLES:
         url = environment.get(variable, "")
         if not url:
             continue
         if any(url.startswith(address) for address in own_urls):
-            yield DoctorFinding("ok", variable, f"leads to a running proxy: {url}")
+            yield ProxyFinding("ok", variable, f"leads to a running proxy: {url}")
         elif _is_local(url):
             finding = _reachable(url, variable)
             text = f"leads to {url}, which is no proxy of Nexus"
             if finding.state == "problem":
                 text = f"leads to {url}, where nothing answers: clients hang or fail (unset {variable})"
-            yield DoctorFinding(finding.state if finding.state == "problem" else "note", variable, text)
+            yield ProxyFinding(finding.state if finding.state == "problem" else "note", variable, text)
         else:
-            yield DoctorFinding(
-                "note", variable, f"leads to {urlsplit(url).hostname}; `nexus wrap` uses it as upstream"
-            )
+            yield ProxyFinding("note", variable, f"leads to {urlsplit(url).hostname}; `nexus wrap` uses it as upstream")
 
 
-def _installed(installation: Installation, own_urls: set[str]) -> DoctorFinding:
+def _installed(installation: Installation, own_urls: set[str]) -> ProxyFinding:
     """Return whether a client that always goes through a proxy finds one, and whether it still does go there."""
     client = installation.client
     url = installation.url
@@ -113,32 +111,32 @@ def _installed(installation: Installation, own_urls: set[str]) -> DoctorFinding:
     try:
         remaining = current_entries(installation)
     except BadConfig as error:
-        return DoctorFinding("problem", subject, str(error))
+        return ProxyFinding("problem", subject, str(error))
     if not remaining:
-        return DoctorFinding("note", subject, f"{installation.file} no longer has any of its entries ({leave})")
+        return ProxyFinding("note", subject, f"{installation.file} no longer has any of its entries ({leave})")
     if any(url.startswith(address) for address in own_urls):
-        return DoctorFinding("ok", subject, f"goes to the running proxy: {url}")
+        return ProxyFinding("ok", subject, f"goes to the running proxy: {url}")
     if _reachable(url, subject).state == "problem":
-        return DoctorFinding(
+        return ProxyFinding(
             "problem", subject, f"goes to {url}, where nothing answers (nexus proxy; to leave: {leave})"
         )
-    return DoctorFinding("note", subject, f"goes to {url}, which is no proxy of yours that runs on this machine")
+    return ProxyFinding("note", subject, f"goes to {url}, which is no proxy of yours that runs on this machine")
 
 
-def _left_in_clients(home: Path, environment: Mapping[str, str], own_urls: set[str]) -> Iterator[DoctorFinding]:
+def _left_in_clients(home: Path, environment: Mapping[str, str], own_urls: set[str]) -> Iterator[ProxyFinding]:
     """Yield addresses of this machine in the settings of Claude Code and Codex."""
     file = settings_file("claude", environment, home)
     for path in (file, file.with_name("settings.local.json"), home / ".gemini" / "settings.json"):
         for variable, url in mapping(mapping(_json_of(path)).get("env")).items():
             if variable in ADDRESS_VARIABLES and _is_local(str(url)) and str(url) not in own_urls:
                 text = f"sets {variable} to {url} (remove it, if that proxy is gone)"
-                yield DoctorFinding("problem", _short(path, home), text)
+                yield ProxyFinding("problem", _short(path, home), text)
     file = settings_file("codex", environment, home)
     for name, provider in mapping(mapping(_toml_of(file)).get("model_providers")).items():
         url = str(mapping(provider).get("base_url", ""))
         if _is_local(url) and not any(url.startswith(address) for address in own_urls):
             text = f"provider {name} leads to {url} (remove it, if that is a proxy that is gone)"
-            yield DoctorFinding("note", _short(file, home), text)
+            yield ProxyFinding("note", _short(file, home), text)
 
 
 def _short(file: Path, home: Path) -> str:
@@ -147,25 +145,23 @@ def _short(file: Path, home: Path) -> str:
     return str(file)
 
 
-def _left_behind(home: Path) -> Iterator[DoctorFinding]:
+def _left_behind(home: Path) -> Iterator[ProxyFinding]:
     """Yield addresses of this machine in files of shells: what a proxy that is gone may have left."""
     for name in SHELL_FILES:
         for number, line in enumerate(_text_of(home / name).splitlines(), 1):
             is_setting = any(variable in line for variable in ADDRESS_VARIABLES) and not line.lstrip().startswith("#")
             if is_setting and ("127.0.0.1" in line or "localhost" in line):
-                yield DoctorFinding(
-                    "problem", f"~/{name}", f"line {number} sends clients to an address of this machine"
-                )
+                yield ProxyFinding("problem", f"~/{name}", f"line {number} sends clients to an address of this machine")
 
 
-def _reachable(url: str, subject: str) -> DoctorFinding:
+def _reachable(url: str, subject: str) -> ProxyFinding:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
         with socket.create_connection((parts.hostname or "", port), CONNECT_S):
-            return DoctorFinding("ok", subject, f"{url} answers")
+            return ProxyFinding("ok", subject, f"{url} answers")
     except OSError as error:
-        return DoctorFinding("problem", subject, f"{url} not reached: {error.strerror or error}")
+        return ProxyFinding("problem", subject, f"{url} not reached: {error.strerror or error}")
 
 
 def _is_local(url: str) -> bool:

@@ -48,7 +48,7 @@ class _Requests(h11.Connection):
         return event
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """A connection that is closed if its client does not read a response, or does not send a whole request, for some seconds.
 
     Args:

@@ -20,7 +20,7 @@ try:
     from starlette.types import ASGIApp
 
     from nexus.server.app import HttpLimits, HttpServer
-    from nexus.server.connections import Connection, max_connections
+    from nexus.server.connections import ClientConnection, max_connections
 except ImportError as error:
     raise PackageMissing(error.name or "uvicorn", "the HTTP server", "server") from error
 
@@ -149,7 +149,7 @@ async def serve_app(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http=cast("type[asyncio.Protocol]", partial(Connection, send_s=send_s)),
+        http=cast("type[asyncio.Protocol]", partial(ClientConnection, send_s=send_s)),
         lifespan="on",
         limit_concurrency=max_connections(),
         timeout_keep_alive=30,
@@ -166,7 +166,7 @@ async def serve_app(
     def end_paused() -> None:
         """Do not wait longer for clients that do not read."""
         for connection in list(server.server_state.connections):
-            if isinstance(connection, Connection) and connection.is_paused:
+            if isinstance(connection, ClientConnection) and connection.is_paused:
                 connection.abort()
 
     with stop_signals(stop):

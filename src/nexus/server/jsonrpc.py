@@ -49,7 +49,7 @@ class RpcError(Exception):
         self.data = data
 
 
-class Request(Struct, frozen=True):
+class RpcRequest(Struct, frozen=True):
     """A valid request. A notification has no id."""
 
     method: str
@@ -65,7 +65,7 @@ class ErrorObject(Struct, frozen=True, omit_defaults=True):
     data: dict[str, Any] | None = None
 
 
-class Answer(Struct, frozen=True):
+class RpcResponse(Struct, frozen=True):
     """The response to a message; empty for notifications alone."""
 
     body: bytes
@@ -100,7 +100,7 @@ def check_batch(value: Any) -> int:
     return length
 
 
-async def answer(body: bytes, call: Call) -> Answer:
+async def answer(body: bytes, call: Call) -> RpcResponse:
     """Answer the bytes of a message; see `answer_value`."""
     try:
         value = parse(body)
@@ -109,7 +109,7 @@ async def answer(body: bytes, call: Call) -> Answer:
     return await answer_value(value, call)
 
 
-async def answer_value(value: Any, call: Call) -> Answer:
+async def answer_value(value: Any, call: Call) -> RpcResponse:
     """Answer a message: a request, or a batch whose requests run at the same time."""
     try:
         check_batch(value)
@@ -117,10 +117,10 @@ async def answer_value(value: Any, call: Call) -> Answer:
         return refusal(error)
     if not isinstance(value, list):
         response = await respond(value, call)
-        return Answer(msgspec.json.encode(response) if response is not None else b"")
+        return RpcResponse(msgspec.json.encode(response) if response is not None else b"")
     responses = await asyncio.gather(*(respond(item, call) for item in cast("list[Any]", value)))
     present = [response for response in responses if response is not None]
-    return Answer(msgspec.json.encode(present) if present else b"")
+    return RpcResponse(msgspec.json.encode(present) if present else b"")
 
 
 REFUSALS = {
@@ -131,9 +131,9 @@ REFUSALS = {
 """Codes of requests that are refused before a method runs, by HTTP status: `data.code` unless it is an error's."""
 
 
-def refusal(error: RpcError, request_id: RequestId = None) -> Answer:
+def refusal(error: RpcError, request_id: RequestId = None) -> RpcResponse:
     """Return the answer to a message that is not run at all."""
-    return Answer(msgspec.json.encode(_response(request_id, error=_error_object(error))), error.code)
+    return RpcResponse(msgspec.json.encode(_response(request_id, error=_error_object(error))), error.code)
 
 
 async def respond(value: Any, call: Call) -> dict[str, Any] | None:
@@ -155,7 +155,7 @@ async def respond(value: Any, call: Call) -> dict[str, Any] | None:
     return _response(request.id, error=error_object)
 
 
-def parse_request(value: Any) -> Request:
+def parse_request(value: Any) -> RpcRequest:
     """Return a request. Raises RpcError if it is none."""
     request = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     method = request.get("method")
@@ -170,7 +170,7 @@ def parse_request(value: Any) -> Request:
         raise RpcError(
             INVALID_REQUEST, 'request invalid (send {"jsonrpc": "2.0", "id": …, "method": …, "params": {…}})'
         )
-    return Request(cast("str", method), cast("Params", params), request.get("id", UNSET))
+    return RpcRequest(cast("str", method), cast("Params", params), request.get("id", UNSET))
 
 
 def _is_id(value: object) -> bool:

@@ -35,7 +35,7 @@ _BATCH = 100
 """Events that a reader takes from the buffer at once."""
 
 
-class Position(Struct, frozen=True):
+class StreamPosition(Struct, frozen=True):
     """The last event that a reader has."""
 
     epoch: str
@@ -48,7 +48,7 @@ class Position(Struct, frozen=True):
 class StreamItem(Struct, frozen=True):
     """An event as its readers get it, `gap` for missing events, or `idle` for none in a while."""
 
-    position: Position
+    position: StreamPosition
     type: str
     data: bytes = b""
     """Its JSON value in snake_case, on one line."""
@@ -119,20 +119,20 @@ class EventBuffer:
         self._is_closed = True
         self._wake_all(self._last)
 
-    def end(self) -> Position:
+    def end(self) -> StreamPosition:
         """Return the position behind the newest event."""
-        return Position(self.epoch, self._last)
+        return StreamPosition(self.epoch, self._last)
 
-    def position(self, text: str) -> Position | None:
+    def position(self, text: str) -> StreamPosition | None:
         """Return the position of an event's id; None if this buffer has no such position."""
         epoch, _, number = text.partition(".")
         is_position = epoch == self.epoch and number.isascii() and number.isdigit() and len(number) < 16
         if is_position and int(number) <= self._last:
-            return Position(epoch, int(number))
+            return StreamPosition(epoch, int(number))
         return None
 
     async def read(
-        self, session: str, start: Position | None, idle_s: float | None = None
+        self, session: str, start: StreamPosition | None, idle_s: float | None = None
     ) -> AsyncGenerator[list[StreamItem]]:
         """Yield a session's events behind a position as they come, and a gap where the buffer has dropped events.
 
@@ -145,12 +145,12 @@ class EventBuffer:
         """
         at = self._last if start is None else start.number
         if start is None:
-            yield [own_item("gap", Position(self.epoch, at), session)]
+            yield [own_item("gap", StreamPosition(self.epoch, at), session)]
         while True:
             first = self._last - len(self._sessions)
             if at < first:
                 at = first
-                yield [own_item("gap", Position(self.epoch, at), session)]
+                yield [own_item("gap", StreamPosition(self.epoch, at), session)]
                 continue
             if items := self._behind(session, at):
                 at = items[-1].position.number
@@ -161,7 +161,7 @@ class EventBuffer:
             woken_at = await self._next(session, idle_s)
             at = self._last if woken_at is None else woken_at
             if woken_at is None:
-                yield [StreamItem(Position(self.epoch, at), "idle")]
+                yield [StreamItem(StreamPosition(self.epoch, at), "idle")]
 
     def _behind(self, session: str, at: int) -> list[StreamItem]:
         """Return the next events of a session behind a position."""
@@ -200,7 +200,7 @@ class EventBuffer:
             self._wake(session, at)
 
 
-def own_item(name: str, position: Position, agent_id: str) -> StreamItem:
+def own_item(name: str, position: StreamPosition, agent_id: str) -> StreamItem:
     """Return an event of the stream itself: `open` or `gap`."""
     return StreamItem(position, name, msgspec.json.encode({"type": name, "agent_id": agent_id}))
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import FileTimes, Piece, Problem, Step, Transcript, group_into_turns, time_ms
+from nexus.interop.transcript import FileTimes, Problem, Step, Transcript, TranscriptPiece, group_into_turns, time_ms
 from nexus.providers import openai
 from nexus.providers.received import CallIndex, compact_json, items_of, mapping, text_of
 
@@ -126,7 +126,7 @@ def _steps(
             continue
         message = replace(message, id=key, at_ms=at_ms)
         calls.add((message,))
-        steps.append(Step(pieces=(Piece(key, (message,)),), at_ms=at_ms))
+        steps.append(Step(pieces=(TranscriptPiece(key, (message,)),), at_ms=at_ms))
     return steps, damaged
 
 

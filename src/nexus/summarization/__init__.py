@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.replay import conversation_rows
-from nexus.summarization.summarizer import Attempt, FallbackSummarizer, Summarizer, SummaryReply, SummaryRequest
+from nexus.summarization.summarizer import FallbackSummarizer, RejectedSummary, Summarizer, SummaryReply, SummaryRequest
 from nexus.text.frames import escape
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import message_tokens
@@ -26,9 +26,9 @@ from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Message, Text
 
 __all__ = [
-    "Attempt",
     "CompactionOutcome",
     "FallbackSummarizer",
+    "RejectedSummary",
     "Summarizer",
     "SummaryReply",
     "SummaryRequest",
@@ -57,7 +57,7 @@ class CompactionOutcome(Struct, frozen=True):
     call_tokens: int = 0
     """Tokens of the calls to a model, accepted or not."""
     duration_ms: int = 0
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[RejectedSummary, ...] = ()
     """Rejected attempts, in order."""
     memory: str = ""
     """What consolidation did, one line; empty if it is off or found nothing."""

@@ -87,7 +87,7 @@ class Summarizer(Protocol):
         ...
 
 
-class Attempt(Struct, frozen=True):
+class RejectedSummary(Struct, frozen=True):
     """A rejected attempt: the summarizer's name and the reason."""
 
     method: str
@@ -105,7 +105,7 @@ class SummaryResult(Struct, frozen=True):
     call_tokens: int = 0
     output_tokens: int = 0
     """The part of `call_tokens` that models wrote."""
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[RejectedSummary, ...] = ()
     rejected_model: str = ""
     """The model of the calls, if all its replies were rejected."""
 
@@ -168,7 +168,7 @@ class _Run:
     limit_tokens: int
     focus: str
     cancel: threading.Event
-    attempts: list[Attempt] = field(default_factory=list[Attempt])
+    attempts: list[RejectedSummary] = field(default_factory=list[RejectedSummary])
     call_tokens: int = 0
     model: str = ""
     provider: str = ""
@@ -213,7 +213,7 @@ class _Run:
 
     def _reject(self, summarizer: Summarizer, reason: str) -> None:
         """Record a rejected attempt; the third in a row pauses the model."""
-        self.attempts.append(Attempt(summarizer.name, reason))
+        self.attempts.append(RejectedSummary(summarizer.name, reason))
         self.owner.failures += 1
         if self.owner.failures >= FAILURES:
             self.owner.failures = 0

@@ -1,7 +1,7 @@
 # Over 600 lines: one short function for each promise of the port.
 """Conformance suite for buses: short checks of each promise of `nexus.bus.Bus`.
 
-Pass your own bus as a `Backend`: an empty place for messages, and a way to connect to it. With pytest:
+Pass your own bus as a `BusBackend`: an empty place for messages, and a way to connect to it. With pytest:
 
     import pytest
     from nexus.testing.bus_conformance import CHECKS
@@ -25,7 +25,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nexus.bus.message import Message
@@ -39,6 +38,7 @@ from nexus.errors import (
     BusRequestFailed,
     BusUnavailable,
 )
+from nexus.testing.conformance_report import ConformanceReport
 from nexus.testing.fakes import FixedClock
 
 Value = TypeVar("Value")
@@ -57,7 +57,7 @@ HOSTILE: dict[str, Any] = {
 }
 
 
-class Backend(Protocol):
+class BusBackend(Protocol):
     """Place for messages that is empty when a check begins, supplied by the author of a bus."""
 
     async def open(self, clock_ms: Callable[[], int], redelivery: Redelivery) -> Bus:
@@ -111,10 +111,10 @@ class Overlap:
         self.running[session] -= 1
 
 
-class Case:
+class BusCase:
     """Two connections to an empty backend, and their clock."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: BusBackend) -> None:
         self._backend = backend
         self.clock = FixedClock()
         self._opened: list[Bus] = []
@@ -211,7 +211,7 @@ async def echo(message: Message) -> Message:
 # publish and subscribe -----------------------------------------------------------------------------------------------
 
 
-async def check_fields(case: Case) -> None:
+async def check_fields(case: BusCase) -> None:
     """A message arrives with all its fields."""
     inbox = Inbox()
     await case.bus.subscribe("t.words-1", inbox)
@@ -224,7 +224,7 @@ async def check_fields(case: Case) -> None:
     equal(inbox.messages, [sent], "message")
 
 
-async def check_fan_out(case: Case) -> None:
+async def check_fan_out(case: BusCase) -> None:
     """A subscription without a group gets every message."""
     first, second = Inbox(), Inbox()
     await case.bus.subscribe("t", first)
@@ -233,7 +233,7 @@ async def check_fan_out(case: Case) -> None:
     equal([await first.wait(2), await second.wait(2)], [[1, 2], [1, 2]], "messages")
 
 
-async def check_topics(case: Case) -> None:
+async def check_topics(case: BusCase) -> None:
     """A subscription gets messages of its topic alone."""
     inbox = Inbox()
     await case.bus.subscribe("t", inbox)
@@ -243,7 +243,7 @@ async def check_topics(case: Case) -> None:
     equal(await inbox.wait(1), ["end"], "messages")
 
 
-async def check_group(case: Case) -> None:
+async def check_group(case: BusCase) -> None:
     """Each message goes to one member of a group."""
     inbox = Inbox()
     for bus in (case.bus, case.other, case.bus):
@@ -255,7 +255,7 @@ async def check_group(case: Case) -> None:
     equal(sorted(map(str, await inbox.wait(41))), sorted(map(str, [*range(40), "end"])), "messages")
 
 
-async def check_two_groups(case: Case) -> None:
+async def check_two_groups(case: BusCase) -> None:
     """Every group gets every message."""
     first, second = Inbox(), Inbox()
     await case.bus.subscribe("t", first, group="g")
@@ -264,7 +264,7 @@ async def check_two_groups(case: Case) -> None:
     equal([await first.wait(2), await second.wait(2)], [[1, 2], [1, 2]], "messages")
 
 
-async def check_order(case: Case) -> None:
+async def check_order(case: BusCase) -> None:
     """One member processes the messages of a session in order, one at a time."""
     overlap = Overlap()
     await case.bus.subscribe("t", overlap.inbox, group="g")
@@ -273,7 +273,7 @@ async def check_order(case: Case) -> None:
     equal(overlap.most_of_session, 1, "messages of one session at once")
 
 
-async def check_order_in_a_process(case: Case) -> None:
+async def check_order_in_a_process(case: BusCase) -> None:
     """Members of a group on one connection process the messages of a session in order, one at a time."""
     overlap = Overlap()
     for _ in range(3):
@@ -283,7 +283,7 @@ async def check_order_in_a_process(case: Case) -> None:
     equal(overlap.most_of_session, 1, "messages of one session at once")
 
 
-async def check_sessions_in_parallel(case: Case) -> None:
+async def check_sessions_in_parallel(case: BusCase) -> None:
     """Messages of different sessions are processed at once."""
     inbox = Inbox(meeting(2))
     await case.bus.subscribe("t", inbox, group="g")
@@ -292,7 +292,7 @@ async def check_sessions_in_parallel(case: Case) -> None:
     equal(sorted(await inbox.wait(2)), ["a", "b"], "messages")
 
 
-async def check_tenants_in_parallel(case: Case) -> None:
+async def check_tenants_in_parallel(case: BusCase) -> None:
     """Sessions of the same name of different tenants are different sessions."""
     inbox = Inbox(meeting(2))
     await case.bus.subscribe("t", inbox, group="g")
@@ -301,7 +301,7 @@ async def check_tenants_in_parallel(case: Case) -> None:
     equal(sorted(await inbox.wait(2)), ["a", "b"], "messages")
 
 
-async def check_concurrency(case: Case) -> None:
+async def check_concurrency(case: BusCase) -> None:
     """A subscription processes at most `concurrency` messages at once."""
     overlap = Overlap()
     await case.bus.subscribe("t", overlap.inbox, group="g", concurrency=2)
@@ -311,7 +311,7 @@ async def check_concurrency(case: Case) -> None:
     holds(overlap.most <= 2, f"expected at most 2 messages at once, found {overlap.most}")
 
 
-async def check_isolation(case: Case) -> None:
+async def check_isolation(case: BusCase) -> None:
     """A function that changes its message changes nothing elsewhere."""
 
     async def spoil(message: Message) -> None:
@@ -327,7 +327,7 @@ async def check_isolation(case: Case) -> None:
     equal(content, {"a": [1]}, "content of the sender")
 
 
-async def check_bad_messages(case: Case) -> None:
+async def check_bad_messages(case: BusCase) -> None:
     """A message that has no JSON form, or a bad topic, is refused."""
     for message in (
         Message("t", object()),
@@ -347,7 +347,7 @@ async def check_bad_messages(case: Case) -> None:
         await case.bus.subscribe("a.>", Inbox())
 
 
-async def check_too_large(case: Case) -> None:
+async def check_too_large(case: BusCase) -> None:
     """A message that is too large is refused."""
     for durable in (False, True):
         async with raises(BadBusMessage, "publish"):
@@ -356,7 +356,7 @@ async def check_too_large(case: Case) -> None:
         await case.bus.request(Message("t", "x" * 8_000_000))
 
 
-async def check_failed_plain_message(case: Case) -> None:
+async def check_failed_plain_message(case: BusCase) -> None:
     """A plain message whose function fails is set aside after one delivery."""
     inbox = Inbox(fail_with(ValueError("bad number"), 1))
     await case.bus.subscribe("t", inbox, group="g")
@@ -372,7 +372,7 @@ async def check_failed_plain_message(case: Case) -> None:
 # requests ------------------------------------------------------------------------------------------------------------
 
 
-async def check_request(case: Case) -> None:
+async def check_request(case: BusCase) -> None:
     """A request returns the reply, which refers to the request."""
     await case.bus.subscribe("t", echo, group="g")
     request = Message("t", HOSTILE, tenant="a", session="s", trace_parent="00-1-2-01")
@@ -382,7 +382,7 @@ async def check_request(case: Case) -> None:
     equal((reply.correlation_id, reply.causation_id), (request.id, request.id), "ids")
 
 
-async def check_many_requests(case: Case) -> None:
+async def check_many_requests(case: BusCase) -> None:
     """Requests at once get their own replies."""
     for bus in (case.bus, case.other):
         await bus.subscribe("t", echo, group="g")
@@ -390,7 +390,7 @@ async def check_many_requests(case: Case) -> None:
     equal([reply.content for reply in replies], list(range(100)), "replies")
 
 
-async def check_request_fails(case: Case) -> None:
+async def check_request_fails(case: BusCase) -> None:
     """A request whose function raises an error raises its class name and text."""
     await case.bus.subscribe("t", fail_with(KeyError("no such order"), 1), group="g")
     async with raises(BusRequestFailed, "request") as caught:
@@ -399,7 +399,7 @@ async def check_request_fails(case: Case) -> None:
     equal(await case.bus.dead_letters(), [], "dead letters of requests")
 
 
-async def check_wrong_result(case: Case) -> None:
+async def check_wrong_result(case: BusCase) -> None:
     """A request whose function returns something else than a message raises an error."""
 
     async def wrong(message: Message) -> Message | None:
@@ -410,14 +410,14 @@ async def check_wrong_result(case: Case) -> None:
         await case.other.request(Message("t"))
 
 
-async def check_canceled_function(case: Case) -> None:
+async def check_canceled_function(case: BusCase) -> None:
     """A request whose function is canceled from within raises an error."""
     await case.bus.subscribe("t", fail_with(asyncio.CancelledError(), 1), group="g")  # pyright: ignore[reportArgumentType]
     async with raises(BusRequestFailed, "request"):
         await case.other.request(Message("t", 1))
 
 
-async def check_large_reply(case: Case) -> None:
+async def check_large_reply(case: BusCase) -> None:
     """A reply that is too large becomes an error."""
 
     async def large(message: Message) -> Message:
@@ -429,7 +429,7 @@ async def check_large_reply(case: Case) -> None:
     equal(caught[0].kind, "BadBusMessage", "kind of error")
 
 
-async def check_no_responder(case: Case) -> None:
+async def check_no_responder(case: BusCase) -> None:
     """A request to a topic without subscription fails at once."""
     async with raises(BusNoResponder, "request"):
         await case.bus.request(Message("t"), timeout_s=LIMIT_S * 10)
@@ -440,7 +440,7 @@ async def check_no_responder(case: Case) -> None:
         await case.bus.request(Message("t"), timeout_s=LIMIT_S * 10)
 
 
-async def check_no_reply(case: Case) -> None:
+async def check_no_reply(case: BusCase) -> None:
     """A request without a reply fails at its deadline, and a late reply harms nothing."""
     release = asyncio.Event()
 
@@ -459,7 +459,7 @@ async def check_no_reply(case: Case) -> None:
     equal((await case.other.request(Message("t"))).content, None, "next reply")
 
 
-async def check_canceled_request(case: Case) -> None:
+async def check_canceled_request(case: BusCase) -> None:
     """A canceled request ends at once, and the next ones work."""
     begun, release = asyncio.Event(), asyncio.Event()
 
@@ -478,7 +478,7 @@ async def check_canceled_request(case: Case) -> None:
     equal((await case.other.request(Message("t", 2))).content, 2, "next reply")
 
 
-async def check_nested_request(case: Case) -> None:
+async def check_nested_request(case: BusCase) -> None:
     """A function may publish and request."""
 
     async def outer(message: Message) -> Message:
@@ -496,7 +496,7 @@ async def check_nested_request(case: Case) -> None:
 # deadlines -----------------------------------------------------------------------------------------------------------
 
 
-async def check_expired_before(case: Case) -> None:
+async def check_expired_before(case: BusCase) -> None:
     """A message whose deadline has passed is refused."""
     late = Message("t", deadline_ms=case.clock())
     await case.bus.subscribe("t", Inbox())
@@ -507,7 +507,7 @@ async def check_expired_before(case: Case) -> None:
         await case.bus.request(late)
 
 
-async def _expire(case: Case, *, durable: bool) -> None:
+async def _expire(case: BusCase, *, durable: bool) -> None:
     release, begun = asyncio.Event(), asyncio.Event()
 
     async def hold(_: Message) -> None:
@@ -529,12 +529,12 @@ async def _expire(case: Case, *, durable: bool) -> None:
     holds("BusDeadlineExceeded" in letter.reason, f"expected the deadline in the reason, found {letter.reason!r}")
 
 
-async def check_expired_waiting(case: Case) -> None:
+async def check_expired_waiting(case: BusCase) -> None:
     """A plain message that expires before its turn is set aside, and no function gets it."""
     await _expire(case, durable=False)
 
 
-async def check_expired_durable(case: Case) -> None:
+async def check_expired_durable(case: BusCase) -> None:
     """A durable message that expires before its turn is set aside, and no function gets it."""
     await _expire(case, durable=True)
 
@@ -542,7 +542,7 @@ async def check_expired_durable(case: Case) -> None:
 # durable messages ----------------------------------------------------------------------------------------------------
 
 
-async def check_stored(case: Case) -> None:
+async def check_stored(case: BusCase) -> None:
     """A durable group gets messages that were stored before it existed."""
     await case.publish(1, 2, durable=True)
     inbox = Inbox()
@@ -550,7 +550,7 @@ async def check_stored(case: Case) -> None:
     equal(await inbox.wait(2), [1, 2], "messages")
 
 
-async def check_absent_group(case: Case) -> None:
+async def check_absent_group(case: BusCase) -> None:
     """A durable group gets messages that were stored while it had no member, and none twice."""
     first, second = Inbox(), Inbox()
     subscription = await case.bus.subscribe("t", first, group="g", durable=True)
@@ -563,7 +563,7 @@ async def check_absent_group(case: Case) -> None:
     equal(first.contents, [1], "messages of the first member")
 
 
-async def check_repeated(case: Case) -> None:
+async def check_repeated(case: BusCase) -> None:
     """A durable message is delivered again after a failure, before later ones of its session."""
     tries = [ValueError("busy"), ConnectionError("gone")]
 
@@ -579,7 +579,7 @@ async def check_repeated(case: Case) -> None:
     equal(await case.bus.dead_letters(), [], "dead letters")
 
 
-async def check_durable_order(case: Case) -> None:
+async def check_durable_order(case: BusCase) -> None:
     """Members of a durable group on two connections process a session in order, one at a time."""
     overlap = Overlap()
     for bus in (case.bus, case.other):
@@ -589,7 +589,7 @@ async def check_durable_order(case: Case) -> None:
     equal(overlap.most_of_session, 1, "messages of one session at once")
 
 
-async def check_durable_parallel(case: Case) -> None:
+async def check_durable_parallel(case: BusCase) -> None:
     """A durable group processes sessions in parallel: two of eight at once."""
     inbox = Inbox(meeting(2))
     await case.bus.subscribe("t", inbox, group="g", durable=True)
@@ -598,7 +598,7 @@ async def check_durable_parallel(case: Case) -> None:
     equal(sorted(await inbox.wait(8)), list(range(8)), "messages")
 
 
-async def check_idempotency(case: Case) -> None:
+async def check_idempotency(case: BusCase) -> None:
     """Durable messages with the same key, topic and tenant are stored once."""
     inbox = Inbox()
     await case.bus.subscribe("t", inbox, group="g", durable=True)
@@ -613,7 +613,7 @@ async def check_idempotency(case: Case) -> None:
     equal((await inbox.wait(4))[3], 1, "message of another tenant")
 
 
-async def check_poison(case: Case) -> None:
+async def check_poison(case: BusCase) -> None:
     """A durable message that always fails is set aside with its reason, and its session continues."""
     inbox = Inbox(fail_with(ValueError("bad number"), 1))
     await case.bus.subscribe("t", inbox, group="g", durable=True)
@@ -626,7 +626,7 @@ async def check_poison(case: Case) -> None:
     equal(await case.other.dead_letters(topic="t", limit=5), [letter], "dead letters of this topic")
 
 
-async def check_replay(case: Case) -> None:
+async def check_replay(case: BusCase) -> None:
     """A replayed dead letter is delivered to its group alone, and removed."""
     failing = [True]
 
@@ -650,7 +650,7 @@ async def check_replay(case: Case) -> None:
         await case.bus.replay(letter)
 
 
-async def check_discard(case: Case) -> None:
+async def check_discard(case: BusCase) -> None:
     """A discarded dead letter is gone."""
     await case.bus.subscribe("t", Inbox(fail_with(ValueError("bad"), 1, 2)), group="g", durable=True)
     await case.publish(1, 2, durable=True)
@@ -661,7 +661,7 @@ async def check_discard(case: Case) -> None:
         await case.bus.discard(first)
 
 
-async def check_durable_and_plain(case: Case) -> None:
+async def check_durable_and_plain(case: BusCase) -> None:
     """A durable message reaches plain subscriptions, and a durable group answers requests."""
     inbox = Inbox()
     await case.bus.subscribe("t", inbox)
@@ -671,7 +671,7 @@ async def check_durable_and_plain(case: Case) -> None:
     equal((await case.bus.request(Message("t", 2))).content, 2, "reply")
 
 
-async def check_settings(case: Case) -> None:
+async def check_settings(case: BusCase) -> None:
     """A subscription with wrong settings is refused."""
     await case.bus.subscribe("t", echo, group="g")
     for settings in (
@@ -689,7 +689,7 @@ async def check_settings(case: Case) -> None:
 # leaving -------------------------------------------------------------------------------------------------------------
 
 
-async def check_unsubscribe(case: Case) -> None:
+async def check_unsubscribe(case: BusCase) -> None:
     """`unsubscribe` returns when the messages that had arrived are processed, and ends the delivery."""
     begun, release = asyncio.Event(), asyncio.Event()
 
@@ -714,7 +714,7 @@ async def check_unsubscribe(case: Case) -> None:
     await subscription.unsubscribe()
 
 
-async def check_unsubscribe_from_within(case: Case) -> None:
+async def check_unsubscribe_from_within(case: BusCase) -> None:
     """A function may end its own subscription."""
     subscriptions: list[Subscription] = []
 
@@ -727,7 +727,7 @@ async def check_unsubscribe_from_within(case: Case) -> None:
     equal(await inbox.wait(1), [1], "messages")
 
 
-async def check_close(case: Case) -> None:
+async def check_close(case: BusCase) -> None:
     """`close` waits for running functions; then the bus refuses all calls."""
     bus = await case.open()
     begun, release = asyncio.Event(), asyncio.Event()
@@ -752,7 +752,7 @@ async def check_close(case: Case) -> None:
             await call
 
 
-async def check_close_cancels(case: Case) -> None:
+async def check_close_cancels(case: BusCase) -> None:
     """`close` cancels functions that do not end in time, and leaves no task."""
     before = asyncio.all_tasks()
     bus = await case.open()
@@ -774,19 +774,19 @@ async def check_close_cancels(case: Case) -> None:
 # running -------------------------------------------------------------------------------------------------------------
 
 
-class Check:
+class BusCheck:
     """Promise of the port. `name` is its sentence; calling it raises AssertionError if it is broken."""
 
-    def __init__(self, function: Callable[[Case], Awaitable[None]]) -> None:
+    def __init__(self, function: Callable[[BusCase], Awaitable[None]]) -> None:
         self.name = " ".join((function.__doc__ or "").split()).removesuffix(".")
         self._function = function
 
-    def __call__(self, backend: Backend, *, limit_s: float = LIMIT_S) -> None:
+    def __call__(self, backend: BusBackend, *, limit_s: float = LIMIT_S) -> None:
         """Run the check on an empty backend, in a new event loop. After `limit_s` seconds it fails as hanging."""
         asyncio.run(self._run(backend, limit_s))
 
-    async def _run(self, backend: Backend, limit_s: float) -> None:
-        case = Case(backend)
+    async def _run(self, backend: BusBackend, limit_s: float) -> None:
+        case = BusCase(backend)
         limit = asyncio.timeout(limit_s)
         passed = False
         try:
@@ -802,32 +802,16 @@ class Check:
             await case.close(at_once=not passed)
 
     def __repr__(self) -> str:
-        return f"Check({self.name!r})"
+        return f"{type(self).__name__}({self.name!r})"
 
 
-class Report(Struct, frozen=True):
-    """Names of passed checks, and of failed ones with their messages."""
-
-    passed: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...]
-
-    @property
-    def ok(self) -> bool:
-        """True if every check passed."""
-        return not self.failed
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.passed)} of {len(self.passed) + len(self.failed)} checks passed"]
-        return "\n".join([*lines, *(f"FAILED {name}\n       {message}" for name, message in self.failed)])
-
-
-CHECKS: tuple[Check, ...] = tuple(
-    Check(function) for name, function in list(globals().items()) if name.startswith("check_")
+CHECKS: tuple[BusCheck, ...] = tuple(
+    BusCheck(function) for name, function in list(globals().items()) if name.startswith("check_")
 )
 """All checks, which are the functions `check_…` of this module. The docstring of each is the sentence it checks."""
 
 
-def run(make_backend: Callable[[], Backend], *, limit_s: float = LIMIT_S) -> Report:
+def run(make_backend: Callable[[], BusBackend], *, limit_s: float = LIMIT_S) -> ConformanceReport:
     """Run all checks, each on a new backend, and return the report. An error of any kind is a failure."""
     passed: list[str] = []
     failed: list[tuple[str, str]] = []
@@ -839,4 +823,4 @@ def run(make_backend: Callable[[], Backend], *, limit_s: float = LIMIT_S) -> Rep
             failed.append((check.name, text))
         else:
             passed.append(check.name)
-    return Report(tuple(passed), tuple(failed))
+    return ConformanceReport(tuple(passed), tuple(failed))

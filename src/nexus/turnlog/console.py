@@ -24,7 +24,7 @@ from nexus.render.console import (
     visible_lines,
 )
 from nexus.turnlog import times
-from nexus.turnlog.entries import FINISH, NO_SYSTEM, POST, LogEntry, Position, Unit, parse_bare, slices
+from nexus.turnlog.entries import FINISH, NO_SYSTEM, POST, LogEntry, LogPosition, Unit, parse_bare, slices
 from nexus.turnlog.json_text import json_string, string_of
 from nexus.turnlog.write import entries_for, log_units
 from nexus.types.ledger_entries import Entry, MessageRef
@@ -210,7 +210,7 @@ def _word_lines(unit: Unit) -> Iterator[str]:
             yield from part_lines(part)
 
 
-def _start(entries: Iterator[Entry]) -> tuple[Position, Iterator[Entry]]:
+def _start(entries: Iterator[Entry]) -> tuple[LogPosition, Iterator[Entry]]:
     """Return the position of the first message by its turn in the ledger: the display may start within a session."""
     consumed: list[Entry] = []
     for entry in entries:
@@ -218,5 +218,5 @@ def _start(entries: Iterator[Entry]) -> tuple[Position, Iterator[Entry]]:
         if entry.rows:
             answers = entry.rows[0].message.role in ("assistant", "tool")
             turn = max(entry.turn - (not answers), 0)
-            return Position(turn=turn, instructions=NO_SYSTEM), chain(consumed, entries)
-    return Position(instructions=NO_SYSTEM), iter(consumed)
+            return LogPosition(turn=turn, instructions=NO_SYSTEM), chain(consumed, entries)
+    return LogPosition(instructions=NO_SYSTEM), iter(consumed)

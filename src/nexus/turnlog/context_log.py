@@ -18,7 +18,7 @@ from nexus.turnlog.entries import (
     FINISH,
     POST,
     LogEntry,
-    Position,
+    LogPosition,
     Unit,
     parse_bare,
     parse_entry_line,
@@ -33,7 +33,7 @@ from nexus.types.message import Image, Message, Note, Part, Text, with_parts
 
 def context_entries(ctx: AssembledContext) -> Iterator[LogEntry]:
     """Yield the entries of a context: the system prompt, then its messages with their results."""
-    at = Position()
+    at = LogPosition()
     first_ms = next((message.at_ms for message in ctx.messages if message.at_ms), 0)
     if ctx.system_prompt:
         system = Unit(message=Message("system", (Text(ctx.system_prompt),), at_ms=first_ms))
@@ -72,9 +72,9 @@ def _with_results(messages: Iterable[Message]) -> Iterator[tuple[Message, tuple[
         yield message, tuple(results)
 
 
-def _position_of(entry: LogEntry, at: Position) -> Position:
+def _position_of(entry: LogEntry, at: LogPosition) -> LogPosition:
     """Return the position at which a unit gets the index, turn and time of an entry."""
-    return Position(entry.index, entry.turn, at_us=times.parse_time(entry.timestamp), instructions=at.instructions)
+    return LogPosition(entry.index, entry.turn, at_us=times.parse_time(entry.timestamp), instructions=at.instructions)
 
 
 def _shown_units(message: Message) -> list[tuple[Unit, LogEntry | None]]:

@@ -103,7 +103,7 @@ class LogEntry(Struct, frozen=True):
     """JSON text of an imported entry that another program formatted differently; it is shown unchanged."""
 
 
-class Position(Struct, frozen=True):
+class LogPosition(Struct, frozen=True):
     """State of a log before its next entry."""
 
     index: int = 0

@@ -25,7 +25,16 @@ from nexus.models import ModelClient, ModelReply, StreamItem
 from nexus.render.console import Signs
 from nexus.turnlog import times
 from nexus.turnlog.console import EMOJI, checkpoint_line, unit_lines
-from nexus.turnlog.entries import CLEARED, SUMMARY, LogEntry, Position, Unit, entry_text, parse_bare, parse_entry_line
+from nexus.turnlog.entries import (
+    CLEARED,
+    SUMMARY,
+    LogEntry,
+    LogPosition,
+    Unit,
+    entry_text,
+    parse_bare,
+    parse_entry_line,
+)
 from nexus.turnlog.json_text import JsonItem, canonical, indent, items
 from nexus.turnlog.write import entries_for, log_units, strict_entries
 from nexus.types.ledger_entries import Entry
@@ -38,7 +47,7 @@ END = "\n]\n"
 class _Place(Struct, frozen=True):
     """A place in the log that corresponds to one in the ledger."""
 
-    at: Position = Position()
+    at: LogPosition = LogPosition()
     seq: int = 0
     thread: int = 0
     prompt: str = ""

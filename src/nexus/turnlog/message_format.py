@@ -19,7 +19,7 @@ from nexus.tokens.message_tokens import message_tokens
 from nexus.turnlog import times
 from nexus.turnlog.entries import (
     LogEntry,
-    Position,
+    LogPosition,
     Unit,
     entry_line,
     note_line,
@@ -76,8 +76,8 @@ class Log(PathFormat):
         # Up to version 5 a text that was not posted was shown as posted.
         self._shows_unposted = render > 5
         self._places: list[MessageRef] = []
-        self._positions: list[Position] = []
-        self._next = Position()
+        self._positions: list[LogPosition] = []
+        self._next = LogPosition()
         self.head = 0
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -94,7 +94,7 @@ class Log(PathFormat):
                 self._next = position_after(unit, self._next)
             self.head = entry.seq
 
-    def position_at(self, place: MessageRef) -> Position:
+    def position_at(self, place: MessageRef) -> LogPosition:
         """Return the position of a message's first entry, or of the next message's if it has none."""
         index = bisect_left(self._places, place)
         if index < len(self._places):
@@ -182,7 +182,7 @@ class Log(PathFormat):
         return with_entry_text(next((part.text for part in message.parts if isinstance(part, Text)), ""), text)
 
 
-def as_entries(unit: Unit, message: Message, at: Position, *, older: bool) -> Message:
+def as_entries(unit: Unit, message: Message, at: LogPosition, *, older: bool) -> Message:
     """Return a message with its log entries as text, notes before it; unchanged if it has no visible content.
 
     Thinking with a signature stays a part of its own: it returns to the model that wrote it, as in any format. Other

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import Piece, Problem, Step, Transcript, group_into_turns
+from nexus.interop.transcript import Problem, Step, Transcript, TranscriptPiece, group_into_turns
 from nexus.turnlog import times
 from nexus.turnlog.check import ReadEntry, Violation, object_of, read_entries, read_text, violations
 from nexus.turnlog.console import console_lines
@@ -34,7 +34,7 @@ from nexus.turnlog.entries import (
     NO_SYSTEM,
     NO_USER,
     SUMMARY,
-    Position,
+    LogPosition,
     Unit,
     entry_text,
     message_of,
@@ -63,7 +63,7 @@ class _Log:
     """State of one pass over a log."""
 
     name: str
-    at: Position = field(default_factory=Position)
+    at: LogPosition = field(default_factory=LogPosition)
     steps: list[Step] = field(default_factory=list[Step])
     problems: list[Problem] = field(default_factory=list[Problem])
     keys: dict[int, str] = field(default_factory=dict[int, str])
@@ -146,7 +146,7 @@ def _take_unit(log: _Log, group: list[ReadEntry]) -> bool:
     return False
 
 
-def _agrees(unit: Unit, group: list[ReadEntry], at: Position) -> bool:
+def _agrees(unit: Unit, group: list[ReadEntry], at: LogPosition) -> bool:
     """Return true if the unit is written as these entries, apart from turns, which `check` checks."""
     written = entries_for(unit, at)[0]
     if len(written) != len(group):
@@ -167,7 +167,7 @@ def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
     key = f"{log.name}/{group[0].position}/{_hash(*texts)}"
     at_ms = _at_ms(group[-1])
     facts = {FACTS: unit.facts} if unit.facts else {}
-    step = Step(pieces=(Piece(key),), at_ms=at_ms, facts=facts)
+    step = Step(pieces=(TranscriptPiece(key),), at_ms=at_ms, facts=facts)
     if unit.kind == "compaction":
         compaction = replace(
             step,
@@ -181,11 +181,11 @@ def _add(log: _Log, unit: Unit, group: list[ReadEntry]) -> None:
     elif unit.kind == "clear":
         log.steps.append(replace(step, kind="clear"))
     elif unit.message is not None:
-        log.steps.append(replace(step, pieces=(Piece(key, (unit.message,)),)))
+        log.steps.append(replace(step, pieces=(TranscriptPiece(key, (unit.message,)),)))
     if unit.kind != "results":
         log.keys[next(entry.index for entry in new if "made" not in entry.extra)] = key
     for number, (result, value) in enumerate(zip(unit.results, results_extra(unit.results), strict=True)):
-        piece = Piece(f"{key}/{number}/{_hash(value_text(value))}", (result,))
+        piece = TranscriptPiece(f"{key}/{number}/{_hash(value_text(value))}", (result,))
         log.steps.append(Step(pieces=(piece,), at_ms=result.at_ms or at_ms))
 
 
@@ -236,7 +236,7 @@ def _checkpoint(entry: ReadEntry, extra: dict[str, Any], results: tuple[Message,
     return Unit("compaction", None, results, at_ms, facts, summary=summary, about=about, kept_from=kept_from)
 
 
-def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: Position) -> Unit | None:
+def _message_unit(group: list[ReadEntry], results: tuple[Message, ...], at: LogPosition) -> Unit | None:
     """Return the message of a group with the parts of all its entries."""
     first = group[0]
     parts = list[Part]()
@@ -293,7 +293,7 @@ def _take_bare(log: _Log, entry: ReadEntry) -> None:
     _add(log, unit, [entry])
 
 
-def _facts(entry: ReadEntry, at: Position) -> dict[str, Any]:
+def _facts(entry: ReadEntry, at: LogPosition) -> dict[str, Any]:
     """Return details without a place in a message: the user's id, and another program's index or time.
 
     `made` is false for a log that begins without a system entry.

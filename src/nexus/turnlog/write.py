@@ -24,8 +24,8 @@ from nexus.turnlog.entries import (
     POST,
     SUMMARY,
     LogEntry,
+    LogPosition,
     LogRole,
-    Position,
     Unit,
     bare_content,
     content_of,
@@ -159,7 +159,7 @@ def log_entries(entries: Iterable[Entry], undone: Collection[int] = ()) -> Itera
 
     It contains every message, whatever was compacted or cleared, but no pins, ends of turns and undone compactions.
     """
-    at = Position()
+    at = LogPosition()
     places: list[MessageRef] = []
     indexes: list[int] = []
     for unit in log_units(entries, undone):
@@ -206,7 +206,7 @@ def log_texts(entries: Iterable[LogEntry]) -> Iterator[str]:
 # Entries of a unit -----------------------------------------------------------------------------------------------
 
 
-def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
+def entries_for(unit: Unit, at: LogPosition) -> tuple[list[LogEntry], LogPosition]:
     """Return the entries of a unit and the next position. A log without a leading system entry gets one."""
     at_us, imported_time = _time_us(unit, at)
     posting = _posting_after(unit, at)
@@ -222,7 +222,7 @@ def entries_for(unit: Unit, at: Position) -> tuple[list[LogEntry], Position]:
     return _with_results(leading + new, unit, len(leading)), replace(at, at_us=at_us, posting=posting)
 
 
-def _position_after_entry(entry: LogEntry, at: Position) -> Position:
+def _position_after_entry(entry: LogEntry, at: LogPosition) -> LogPosition:
     """Return the position after an entry without its time, and without whether posting was offered."""
     is_marked = "mark" in entry.extra
     instructions = at.instructions
@@ -230,7 +230,7 @@ def _position_after_entry(entry: LogEntry, at: Position) -> Position:
         instructions = NO_SYSTEM
         if isinstance(entry.content, str) and not is_marked:
             instructions = entry.content
-    return Position(
+    return LogPosition(
         entry.index + 1,
         entry.turn,
         at.role if entry.role == "system" else entry.role,
@@ -239,7 +239,7 @@ def _position_after_entry(entry: LogEntry, at: Position) -> Position:
     )
 
 
-def position_after(unit: Unit, at: Position) -> Position:
+def position_after(unit: Unit, at: LogPosition) -> LogPosition:
     """Return the position after a unit without writing its entries; `first` is not updated.
 
     `instructions` is `NO_SYSTEM` for any text.
@@ -259,7 +259,7 @@ def position_after(unit: Unit, at: Position) -> Position:
     return replace(at, index=index, turn=turn, role=role, instructions=NO_SYSTEM, at_us=at_us)
 
 
-def _posting_after(unit: Unit, at: Position) -> tuple[int, bool]:
+def _posting_after(unit: Unit, at: LogPosition) -> tuple[int, bool]:
     """Return the unit's turn, if it has one, and whether posting was offered: as its entry or the turn's last call says.
 
     Entries after a turn's first call, and partial replies, named no tools in earlier versions.
@@ -271,7 +271,7 @@ def _posting_after(unit: Unit, at: Position) -> tuple[int, bool]:
     return unit.turn, unit.posting
 
 
-def _is_unposted(unit: Unit, at: Position) -> bool:
+def _is_unposted(unit: Unit, at: LogPosition) -> bool:
     """Return True for a text that was not sent: tools that post were offered, and none was called."""
     message = unit.message
     if message is None or message.role != "assistant" or any(message.calls()):
@@ -279,14 +279,14 @@ def _is_unposted(unit: Unit, at: Position) -> bool:
     return unit.facts.get(UNPOSTED) is True or _posting_after(unit, at)[1]
 
 
-def _needs_system(unit: Unit, at: Position) -> bool:
+def _needs_system(unit: Unit, at: LogPosition) -> bool:
     if at.instructions is not None or unit.kind in ("compaction", "clear"):
         return False
     is_system = unit.message is not None and unit.message.role == "system"
     return not is_system and unit.facts.get("made") is not False
 
 
-def _index(unit: Unit, at: Position) -> int:
+def _index(unit: Unit, at: LogPosition) -> int:
     """Return the index of the unit's first entry: the imported one, if it is not taken."""
     index = unit.facts.get("index")
     if type(index) is int and index >= at.index:
@@ -294,7 +294,7 @@ def _index(unit: Unit, at: Position) -> int:
     return at.index
 
 
-def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
+def _time_us(unit: Unit, at: LogPosition) -> tuple[int, str]:
     """Return the unit's time in microseconds, never before the previous entry's, and its text in an imported file."""
     imported = unit.facts.get("timestamp")
     at_us = None
@@ -308,7 +308,7 @@ def _time_us(unit: Unit, at: Position) -> tuple[int, str]:
     return unit_us if at.at_us is None else max(unit_us, at.at_us), ""
 
 
-def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
+def _entries(unit: Unit, at: LogPosition, timestamp: str) -> list[LogEntry]:
     message = unit.message
     if unit.kind == "compaction":
         extra = {"mark": "compaction", **unit.about}
@@ -341,7 +341,7 @@ def _entries(unit: Unit, at: Position, timestamp: str) -> list[LogEntry]:
     return entries
 
 
-def _imported_entry(unit: Unit, message: Message, at: Position) -> LogEntry | None:
+def _imported_entry(unit: Unit, message: Message, at: LogPosition) -> LogEntry | None:
     """Return the entry as another program wrote it; None if there is none or it no longer means the same."""
     written = unit.facts.get("entry")
     if not isinstance(written, str) or unit.results:

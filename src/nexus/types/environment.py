@@ -39,7 +39,7 @@ class Capability(Struct, frozen=True):
     """The configured credentials that it uses."""
 
 
-class Group(Struct, frozen=True):
+class CapabilityGroup(Struct, frozen=True):
     """Capabilities of one category with the same state and needs, names sorted."""
 
     category: str
@@ -59,14 +59,14 @@ class Environment(Struct, frozen=True):
     """Time of the survey."""
     warnings: tuple[ContextWarning, ...] = ()
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[CapabilityGroup, ...]:
         """Return the capabilities grouped by category, then active, ready, setup (by need), broken."""
         names: dict[tuple[str, int, str], list[str]] = {}
         for capability in self.capabilities:
             key = (capability.category, _ORDER.index(capability.state), capability.needs)
             names.setdefault(key, []).append(capability.name)
         return tuple(
-            Group(category, _ORDER[rank], needs, tuple(sorted(names[category, rank, needs])))
+            CapabilityGroup(category, _ORDER[rank], needs, tuple(sorted(names[category, rank, needs])))
             for category, rank, needs in sorted(names)
         )
 

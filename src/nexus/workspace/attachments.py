@@ -24,7 +24,7 @@ from nexus.types.config import ImagesConfig, InstructionsConfig
 from nexus.types.message import Image, Message, Part, Text, ToolResult, with_neutral_parts
 from nexus.types.request import Attachment
 from nexus.workspace.files.containment import read_file
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 
 MAX_BYTES = 20_000_000  # larger text files are rejected
 MAX_CHARS = InstructionsConfig().file_chars  # default cap of a text file
@@ -164,7 +164,7 @@ def images_of(
 
 
 def media_parts(
-    paths: Iterable[str | Path], workspace: WorkspaceContext, model: str = "", *, inside: bool = False
+    paths: Iterable[str | Path], workspace: EngineWorkspace, model: str = "", *, inside: bool = False
 ) -> tuple[list[Part], list[ContextWarning]]:
     """Return the parts between runtime text and user text (document 003): images, then a note for each warning.
 

@@ -44,7 +44,7 @@ _ROTATED = 0x0112
 _DECODING = (OSError, ValueError, SyntaxError, EOFError, struct.error, IndexError, MemoryError, OverflowError)
 
 
-class Header(Struct, frozen=True):
+class ImageHeader(Struct, frozen=True):
     """Header of an image file; sizes in pixels."""
 
     format: str  # Pillow's name of the format
@@ -73,11 +73,11 @@ class Pixels(Struct, frozen=True):
     first_of_many: bool = False  # first frame of an animation
 
 
-def read_header(data: bytes, name: str = "the image") -> Header:
+def read_header(data: bytes, name: str = "the image") -> ImageHeader:
     """Return the header without decoding. Raises UnreadableFile unless the content is PNG, JPEG, GIF or WebP."""
     with _open_image(data, name) as image:
         kind = "JPEG" if image.format == "MPO" else image.format or ""  # a photograph with smaller ones behind it
-        return Header(kind, *image.size, kind != "JPEG" and getattr(image, "is_animated", False))
+        return ImageHeader(kind, *image.size, kind != "JPEG" and getattr(image, "is_animated", False))
 
 
 def prepare_image(data: bytes, name: str, fits: Callable[[int, int], tuple[int, int]], max_pixels: int) -> Pixels:
@@ -118,7 +118,7 @@ def shrink_image(data: bytes, edge_px: int, max_bytes: int, name: str = "the ima
     return _encoded(upright, header, size, max_bytes or MAX_BYTES)
 
 
-def _checked_header(data: bytes, name: str, max_pixels: int) -> Header:
+def _checked_header(data: bytes, name: str, max_pixels: int) -> ImageHeader:
     """Return the header. It is read before any pixel is decoded: a small file can promise a huge image."""
     header = read_header(data, name)
     if max_pixels and header.width * header.height > max_pixels:
@@ -151,7 +151,7 @@ def _upright(image: PIL.Image.Image) -> PIL.Image.Image:
         return image
 
 
-def _encoded(image: PIL.Image.Image, header: Header, size: tuple[int, int], max_bytes: int) -> Pixels:
+def _encoded(image: PIL.Image.Image, header: ImageHeader, size: tuple[int, int], max_bytes: int) -> Pixels:
     """Return the pixels as JPEG if they were one, else as PNG, in this size or a smaller one with few enough bytes."""
     kind = "JPEG" if header.format == "JPEG" else "PNG"
     bare = _bare_image(image, kind)

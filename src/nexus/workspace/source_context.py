@@ -23,7 +23,7 @@ from nexus.workspace.skills.discovery import SkillIndex
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspaceContext:
+class EngineWorkspace:
     """Everything that the calls of one engine share: files, machine facts, configuration."""
 
     files: Files | None = None  # the workspace's files; None without a workspace
@@ -35,7 +35,7 @@ class WorkspaceContext:
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
 
 
-def workspace_context(workspace: Path | None, home: str | Path | None, config: Config | None) -> WorkspaceContext:
+def workspace_context(workspace: Path | None, home: str | Path | None, config: Config | None) -> EngineWorkspace:
     """Return the context of a workspace. Without a `config` it is read from files and variables."""
     if home is not None:
         user = Path(home).expanduser()
@@ -46,13 +46,13 @@ def workspace_context(workspace: Path | None, home: str | Path | None, config: C
     else:
         loaded = Configuration(config, own_names=config.instructions.names)
     if workspace is None:
-        return WorkspaceContext(config=loaded.config, warnings=loaded.warnings)
+        return EngineWorkspace(config=loaded.config, warnings=loaded.warnings)
     names = loaded.config.instructions.names
     cap = loaded.config.instructions.file_chars
     hard_links = loaded.config.files.hard_links
     files = Files(workspace, cap, template_texts(), hard_links=hard_links)
     folders = folders_of(workspace, user)
-    return WorkspaceContext(
+    return EngineWorkspace(
         files,
         Files(user, cap, template_texts(), hard_links=hard_links),
         host_facts(),
@@ -67,7 +67,7 @@ class SourceContext:
     """Per-call context passed to every source: request, workspace and time."""
 
     request: Request
-    workspace: WorkspaceContext
+    workspace: EngineWorkspace
     at_ms: int
     """Time of the event."""
     timezone: str

@@ -13,7 +13,7 @@ from nexus.types.environment import Capability, CapabilityState, Environment
 from nexus.types.request import Event, Request
 from nexus.types.settings import Settings
 from nexus.workspace.environment.machine import EnvironmentSnapshot
-from nexus.workspace.source_context import SourceContext, WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace, SourceContext
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.session_blocks import capability_lines, credentials_line, environment_text
 from support.skills import SHELL
@@ -115,7 +115,7 @@ def desk(
     found: Environment | None, capabilities: tuple[str, ...] | None = None, tools: tuple[dict[str, Any], ...] = SHELL
 ) -> SourceContext:
     request = Request(Event(), settings=Settings(capabilities=capabilities), tools=tools)
-    return SourceContext(request, WorkspaceContext(), 0, "", EnvironmentSnapshot(survey=lambda _: found))
+    return SourceContext(request, EngineWorkspace(), 0, "", EnvironmentSnapshot(survey=lambda _: found))
 
 
 def test_environment_source_returns_one_workspace_block() -> None:

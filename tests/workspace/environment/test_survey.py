@@ -17,7 +17,7 @@ from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe
 from nexus.workspace.environment.survey import MAX_SNAPSHOTS, Surveys, survey
 from nexus.workspace.files.reader import Files
 from nexus.workspace.skills.discovery import SkillIndex
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 from nexus.workspace.sources.session_blocks import environment_text
 from support.skills import write_skill
 
@@ -34,7 +34,7 @@ class Place:
 
     def look(self) -> Environment:
         own = SkillIndex(Files(self.workspace / "no packaged skills"))
-        around = WorkspaceContext(Files(self.workspace), Files(self.home), skill_index=own)
+        around = EngineWorkspace(Files(self.workspace), Files(self.home), skill_index=own)
         credentials = Credentials(self.home, self.variables)
         return survey(around, credentials, 42, Probe(credentials.has_variable))
 

@@ -24,7 +24,7 @@ from nexus.interop.detect import detect, read
 from nexus.interop.importing import import_transcript
 from nexus.interop.json_lines import OnRead
 from nexus.interop.readers import READERS, FileReader, PluginReaders, add_readers
-from nexus.interop.transcript import Piece, Step, Transcript
+from nexus.interop.transcript import Step, Transcript, TranscriptPiece
 from nexus.types.block import Block
 from nexus.types.config import Config, HooksConfig
 from nexus.types.message import Message, Text, ToolCall, assistant, tool, user, with_parts
@@ -680,7 +680,7 @@ def read_lines(path: Path, _on_read: OnRead | None) -> Iterator[Transcript]:
     """Read a file in which each line is a user's message."""
     lines = path.read_text().splitlines()[1:]
     steps = tuple(
-        Step(pieces=(Piece(f"{path.stem}:{number}", (user(line),)),), starts_turn=True)
+        Step(pieces=(TranscriptPiece(f"{path.stem}:{number}", (user(line),)),), starts_turn=True)
         for number, line in enumerate(lines)
     )
     yield Transcript("lines", path.stem, str(path), steps)

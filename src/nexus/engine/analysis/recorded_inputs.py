@@ -41,7 +41,7 @@ from nexus.types.request import Event, Request
 from nexus.types.settings import Settings
 from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.environment.machine import EnvironmentSnapshot
-from nexus.workspace.source_context import Source, SourceContext, WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace, Source, SourceContext
 from nexus.workspace.sources.registry import source_functions
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class ReplayDeps:
     stable_counter: TokenCounter
     """The counter with a cache of texts."""
     renderers: Renderers
-    workspace_context: WorkspaceContext = dataclasses.field(default_factory=WorkspaceContext)
+    workspace_context: EngineWorkspace = dataclasses.field(default_factory=EngineWorkspace)
     models: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     settings: Settings = dataclasses.field(default_factory=Settings)
     """The engine's settings, with which a recorded call had those that the ledger does not have."""

@@ -126,7 +126,7 @@ class PlacedList:
         return Mirrored(action, session, stored, missing, self.client.restored_count, reserve, self)
 
 
-class Mirror:
+class CallerLists:
     """The lists of one engine's callers."""
 
     def __init__(self, ledger: Ledger, counter: TokenCounter) -> None:

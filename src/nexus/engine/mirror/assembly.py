@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nexus.assembly.assemble import assemble
 from nexus.context import AssembledContext
 from nexus.engine.events import event_of
-from nexus.engine.mirror import Mirror, PlacedList
+from nexus.engine.mirror import CallerLists, PlacedList
 from nexus.engine.mirror.unchanged import has_unchanged_list, has_unchanged_tools
 from nexus.engine.preparation import Preparation
 from nexus.types.request import Event, Request
@@ -19,7 +19,7 @@ MIRROR_PROFILE = "bare"
 
 
 def assemble_list(
-    mirror: Mirror, preparation: Preparation, placed: PlacedList, reserve: int, request: Request
+    mirror: CallerLists, preparation: Preparation, placed: PlacedList, reserve: int, request: Request
 ) -> AssembledContext:
     """Return the context of a placed list. `reserve`: tokens that the caller adds to the request itself."""
     client = placed.client

@@ -26,7 +26,7 @@ from nexus.ledger.maintenance.files import (
 from nexus.ledger.maintenance.repairs import RepairResult, SavedSession, repair
 from nexus.ledger.maintenance.statistics import Stats, stats
 from nexus.ledger.maintenance.verification import open_readonly, require_sound, verify
-from nexus.ledger.sqlite.connection import connect, typed
+from nexus.ledger.sqlite.connection import connect, sqlite_errors
 from nexus.ledger.sqlite.files import open_file as made
 from nexus.ledger.sqlite.files import rewrite
 from nexus.ledger.sqlite.migrate import migrate as migrate_open
@@ -146,21 +146,21 @@ def vacuum(path: str | Path) -> VacuumReport:
     if version != VERSION:
         raise LedgerError(f"{path} has ledger version {version}, not {VERSION} (run nexus ledger migrate)")
     before = place.stat().st_size
-    with typed(str(path)), closing(made(str(place), create=False, vfs="")) as db:
+    with sqlite_errors(str(path)), closing(made(str(place), create=False, vfs="")) as db:
         rewrite(db, str(path))
     return VacuumReport(str(path), before, place.stat().st_size)
 
 
 def _migrate(path: Path) -> None:
     """Migrate a file and check the result."""
-    with typed(str(path)), closing(connect(str(path), create=False)) as db:
+    with sqlite_errors(str(path)), closing(connect(str(path), create=False)) as db:
         migrate_open(db)
     require_sound(path)
 
 
 def _copied(source: Path, half: Path, progress: Progress | None) -> int:
     """Copy a ledger's state at one moment into a file without a log; its version."""
-    with open_readonly(source) as db, typed(str(half)), closing(connect(str(half))) as copy, db.snapshot():
+    with open_readonly(source) as db, sqlite_errors(str(half)), closing(connect(str(half))) as copy, db.snapshot():
         # The snapshot begins with the first read. What others write meanwhile does not make the copy begin anew.
         version = int(db.value("SELECT user_version FROM pragma_user_version"))
         db.copy_to(copy, progress)
@@ -176,10 +176,10 @@ def _set_aside(place: Path, *, force: bool) -> Path:
         "there fail)"
     )
     try:
-        with typed(str(place)), closing(connect(str(place), create=False)) as db:
+        with sqlite_errors(str(place)), closing(connect(str(place), create=False)) as db:
             db.run(f"PRAGMA busy_timeout={PATIENCE_MS}")
             try:
-                with typed(str(place)):
+                with sqlite_errors(str(place)):
                     # Leaving WAL mode folds the log into the file, and requires the only connection.
                     closed = db.value("PRAGMA journal_mode=DELETE") == "delete"
             except LedgerBusy as error:

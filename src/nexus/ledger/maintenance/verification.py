@@ -39,7 +39,7 @@ from nexus.ledger.shared_sql.connection import Connection
 from nexus.ledger.shared_sql.read_sessions import ALIAS
 from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.shared_sql.write import grown
-from nexus.ledger.sqlite.connection import MEMORY, Database, connect, typed
+from nexus.ledger.sqlite.connection import MEMORY, SqliteDatabase, connect, sqlite_errors
 from nexus.ledger.sqlite.schema import MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.decoding import decodable
@@ -53,7 +53,7 @@ _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 
 @contextmanager
-def open_readonly(path: str | Path) -> Generator[Database]:
+def open_readonly(path: str | Path) -> Generator[SqliteDatabase]:
     """Open a ledger's file as it is: it is not migrated, and its log is not folded in.
 
     In a folder that cannot be written, a file without a log is read without locks, and one with a log from a copy.
@@ -74,13 +74,16 @@ def open_readonly(path: str | Path) -> Generator[Database]:
             for end in ("", "-wal", "-journal"):
                 if sizes[end] or not end:
                     shutil.copyfile(f"{file}{end}", f"{copy}{end}")
-            with typed(str(path)), closing(connect(str(copy), create=False)) as db:
+            with sqlite_errors(str(path)), closing(connect(str(copy), create=False)) as db:
                 yield db
         return
     # Whoever closes a file last folds its log in, unless it was opened for reading; but then the log stays.
     readonly = sizes["-wal"] > 0 or not os.access(file, os.W_OK)
     unchanging = mode == "unlocked"
-    with typed(str(path)), closing(connect(str(file), create=False, readonly=readonly, unchanging=unchanging)) as db:
+    with (
+        sqlite_errors(str(path)),
+        closing(connect(str(file), create=False, readonly=readonly, unchanging=unchanging)) as db,
+    ):
         yield db
 
 
@@ -112,7 +115,7 @@ def verify(path: str | Path, progress: Progress | None = None) -> list[Damage]:
         if db.value("PRAGMA user_version") == VERSION:  # an older version gets its hashes when it is migrated
             tenant_names: list[str] = []
             try:
-                with typed("the file"):
+                with sqlite_errors("the file"):
                     tenant_names = tenants(db)
             except _BROKEN as error:
                 what = f"cannot be read ({error.__cause__ or error})"
@@ -158,7 +161,7 @@ def tenants(db: Connection) -> list[str]:
 def _guarded(place: str, findings: Iterator[Damage]) -> Iterator[Damage]:
     """Yield a check's findings. If the file cannot be read to the end, that is the last finding."""
     try:
-        with typed("the file"):
+        with sqlite_errors("the file"):
             yield from findings
     except _BROKEN as error:
         what = f"cannot be read to the end ({error.__cause__ or error})"
@@ -169,7 +172,7 @@ _BROKEN = (LedgerDamaged, TypeError, ValueError)
 """A page in another's place gives values of other types, at which a comparison or a conversion fails."""
 
 
-def _log(db: Database, file: Path) -> Iterator[Damage]:
+def _log(db: SqliteDatabase, file: Path) -> Iterator[Damage]:
     """Check that the write-ahead log has no commits that SQLite does not read."""
     row = db.row("PRAGMA wal_checkpoint(NOOP)")  # changes nothing and returns the number of frames
     log = file.with_name(f"{file.name}-wal")
@@ -179,7 +182,7 @@ def _log(db: Database, file: Path) -> Iterator[Damage]:
         yield Damage("file", f"the log {log.name}", "is damaged in the middle", loss)
 
 
-def _structure(db: Database) -> Iterator[Damage]:
+def _structure(db: SqliteDatabase) -> Iterator[Damage]:
     """Run SQLite's checks of pages, indexes and references between rows, and compare the schema with ours."""
     for (text,) in db.rows("PRAGMA integrity_check"):
         if text != "ok":
@@ -214,7 +217,7 @@ def _schema_of(version: int) -> dict[tuple[str, str], str]:
         return _schema(db)
 
 
-def _schema(db: Database) -> dict[tuple[str, str], str]:
+def _schema(db: SqliteDatabase) -> dict[tuple[str, str], str]:
     """Return the statements that made a file's tables, indexes, views and triggers, by kind and name."""
     # SQLite's own tables (statistics, automatic indexes) and those of the search index, whose form SQLite chooses.
     sql = "SELECT type, name, ifnull(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
@@ -222,7 +225,7 @@ def _schema(db: Database) -> dict[tuple[str, str], str]:
     return {(kind, name): "" if name.startswith("search_") else text for kind, name, text in rows}
 
 
-def _lost_messages(db: Database) -> Iterator[Damage]:
+def _lost_messages(db: SqliteDatabase) -> Iterator[Damage]:
     """Check that the search index has no messages that are not there."""
     if db.row("SELECT 1 FROM search_docsize WHERE id NOT IN (SELECT id_row FROM message)"):
         yield _derived("the search index of a message that is not there")

@@ -17,8 +17,15 @@ import psycopg
 
 from nexus.errors import LedgerUnavailable
 from nexus.ledger.address import parse_address
-from nexus.ledger.postgres.connection import Database, NotAlone, is_lost, may_run_again, our_error, typed
-from nexus.ledger.postgres.pool import Pool
+from nexus.ledger.postgres.connection import (
+    NotAlone,
+    PostgresDatabase,
+    is_lost,
+    may_run_again,
+    our_error,
+    postgres_errors,
+)
+from nexus.ledger.postgres.pool import PostgresPool
 from nexus.ledger.records import Record
 from nexus.ledger.sessions import EraseResult
 from nexus.ledger.shared_sql import dump as sql_dump
@@ -63,10 +70,10 @@ class PostgresLedger(SqlLedger):
     ) -> None:
         super().__init__(tenant, clock_ms)
         self.address = parse_address(url)
-        self.typed_errors = typed(self.address.place)
+        self.typed_errors = postgres_errors(self.address.place)
         self._of_thread = threading.local()
         with self.typed_errors:
-            self._pool = Pool(self.address, self._name, create=create)
+            self._pool = PostgresPool(self.address, self._name, create=create)
 
     @property
     def location(self) -> str:
@@ -88,7 +95,7 @@ class PostgresLedger(SqlLedger):
         self._pool.close()
 
     @contextmanager
-    def connection(self) -> Generator[Database]:
+    def connection(self) -> Generator[PostgresDatabase]:
         """Yield a connection in a read transaction, for maintenance."""
         with self.typed_errors, self._begin_reading(time.monotonic() + PATIENCE_S) as db:
             yield db
@@ -136,7 +143,7 @@ class PostgresLedger(SqlLedger):
             finally:
                 self._of_thread.reader = None
 
-    def _reader(self, db: Database, *, is_writing: bool = False) -> Reader:
+    def _reader(self, db: PostgresDatabase, *, is_writing: bool = False) -> Reader:
         # In a write, a path is read anew: the transaction may yet be taken back, and what it made with it.
         cache = self._cache
         if is_writing:
@@ -144,18 +151,18 @@ class PostgresLedger(SqlLedger):
         return Reader(db, self._name, self.location, cache, is_writing=is_writing)
 
     @contextmanager
-    def _begin_reading(self, until: float) -> Generator[Database]:
+    def _begin_reading(self, until: float) -> Generator[PostgresDatabase]:
         """Yield a connection in a read transaction, on another connection if an idle one was lost."""
-        db = self._begin(until, writes=False, begin=Database.begin_reading)
+        db = self._begin(until, writes=False, begin=PostgresDatabase.begin_reading)
         try:
             yield db
         finally:
             self._pool.give_back(db)
 
-    def _begin(self, until: float, *, writes: bool, begin: Callable[[Database], None]) -> Database:
+    def _begin(self, until: float, *, writes: bool, begin: Callable[[PostgresDatabase], None]) -> PostgresDatabase:
         """Return a connection on which a transaction has begun, and wait for a server that went away."""
         while True:
-            db: Database | None = None
+            db: PostgresDatabase | None = None
             try:
                 db = self._pool.acquire(writes=writes)
                 begin(db)

@@ -58,7 +58,7 @@ def lock_number(*names: Value) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], signed=True)
 
 
-class Database:
+class PostgresDatabase:
     """Connection with the few typed calls that the ledger needs. Used by one thread at a time."""
 
     dialect = Dialect(
@@ -255,7 +255,7 @@ class Database:
 
 
 @contextmanager
-def transaction(db: Database) -> Generator[None]:
+def transaction(db: PostgresDatabase) -> Generator[None]:
     """Run a transaction that is committed whole or rolled back."""
     db.begin()
     try:
@@ -266,7 +266,7 @@ def transaction(db: Database) -> Generator[None]:
         raise
 
 
-def quoted_name(db: Database, name: str) -> str:
+def quoted_name(db: PostgresDatabase, name: str) -> str:
     """Return a name for use in a statement."""
     return Identifier(name).as_string(db.connection)
 
@@ -305,9 +305,9 @@ def configure(connection: psycopg.Connection[Any], schema: str) -> None:
     )
 
 
-def connect(address: Address, tenant: str) -> Database:
+def connect(address: Address, tenant: str) -> PostgresDatabase:
     """Open a connection. Raises LedgerUnavailable, LedgerError."""
-    with typed(address.place):
+    with postgres_errors(address.place):
         timeout_s = CONNECT_TIMEOUT_S
         if "connect_timeout" in address.url:
             timeout_s = None
@@ -317,7 +317,7 @@ def connect(address: Address, tenant: str) -> Database:
         except BaseException:
             connection.close()
             raise
-    return Database(connection, address, tenant)
+    return PostgresDatabase(connection, address, tenant)
 
 
 def is_lost(error: BaseException) -> bool:
@@ -334,7 +334,7 @@ def may_run_again(error: BaseException) -> bool:
     return isinstance(error, (errors.SerializationFailure, errors.DeadlockDetected))
 
 
-class typed:  # noqa: N801 - used like a function
+class postgres_errors:  # noqa: N801 - used like a function
     """Context manager that converts psycopg's errors to ours, each with advice."""
 
     __slots__ = ("_place",)

@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from nexus.errors import LedgerBusy, LedgerUnusable
 from nexus.ledger.address import Address
-from nexus.ledger.postgres.connection import BUSY_TIMEOUT_MS, Database, connect
+from nexus.ledger.postgres.connection import BUSY_TIMEOUT_MS, PostgresDatabase, connect
 from nexus.ledger.postgres.schema import migrate
 
 MOST_READERS = 16
@@ -27,7 +27,7 @@ MOST_WRITERS = 16
 MOST_IDLE = 8
 
 
-class Pool:
+class PostgresPool:
     """Connections to the ledger at an address, which is created or migrated first. Thread-safe."""
 
     def __init__(self, address: Address, tenant: str, *, create: bool) -> None:
@@ -58,7 +58,7 @@ class Pool:
             raise LedgerUnusable(f"{self.address.place} is closed (open it again)", code="ledger_closed")
 
     @contextmanager
-    def connection(self, *, writes: bool = False) -> Generator[Database]:
+    def connection(self, *, writes: bool = False) -> Generator[PostgresDatabase]:
         """Yield a connection that no other thread uses meanwhile. An open transaction is rolled back at the end."""
         db = self.acquire(writes=writes)
         try:
@@ -66,7 +66,7 @@ class Pool:
         finally:
             self.give_back(db, writes=writes)
 
-    def acquire(self, *, writes: bool = False) -> Database:
+    def acquire(self, *, writes: bool = False) -> PostgresDatabase:
         """Return a connection that no other thread uses until `give_back`. Raises LedgerBusy, LedgerUnavailable."""
         self.check()
         free = self._writers if writes else self._readers
@@ -80,7 +80,7 @@ class Pool:
             free.release()
             raise
 
-    def give_back(self, db: Database, *, writes: bool = False) -> None:
+    def give_back(self, db: PostgresDatabase, *, writes: bool = False) -> None:
         """Take a connection back, and close it if it cannot be used again."""
         try:
             if not db.is_lost and db.connection.info.transaction_status is not TransactionStatus.IDLE:

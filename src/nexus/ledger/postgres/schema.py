@@ -9,7 +9,7 @@ import msgspec
 
 from nexus.errors import LedgerDamaged, LedgerError, LedgerUnusable
 from nexus.ledger.codec import decode_parts
-from nexus.ledger.postgres.connection import Database, quoted_name, transaction
+from nexus.ledger.postgres.connection import PostgresDatabase, quoted_name, transaction
 from nexus.ledger.postgres.words import search_words
 from nexus.ledger.search_text import search_text
 from nexus.ledger.shared_sql.hidden_sessions import move_to_documents
@@ -29,7 +29,7 @@ MIGRATIONS: tuple[str, ...] = tuple(
 """Migration number i+1 brings a ledger from version i to version i+1."""
 
 
-def applied_version(db: Database) -> int:
+def applied_version(db: PostgresDatabase) -> int:
     """Return the version of the ledger in the connection's schema, 0 if there is none.
 
     Raises LedgerUnusable, and LedgerDamaged when an applied migration is not the one that this version of Nexus knows.
@@ -49,7 +49,7 @@ def applied_version(db: Database) -> int:
     return newest
 
 
-def migrate(db: Database, *, create: bool) -> None:
+def migrate(db: PostgresDatabase, *, create: bool) -> None:
     """Bring the ledger to this version, which is made if it is missing and `create` is true.
 
     Raises LedgerError, LedgerUnusable, LedgerDamaged.
@@ -82,7 +82,7 @@ def migrate(db: Database, *, create: bool) -> None:
             db.run("INSERT INTO migration VALUES (?,?,?)", (number, checksum(script), _now_ms()))
 
 
-def _move_hidden_sessions(db: Database) -> None:
+def _move_hidden_sessions(db: PostgresDatabase) -> None:
     """Move what hidden sessions of all tenants hold to documents."""
     tenants = [str(tenant) for (tenant,) in db.rows("SELECT DISTINCT tenant FROM session ORDER BY tenant")]
     db.script("ALTER TABLE session FORCE ROW LEVEL SECURITY")
@@ -95,7 +95,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _fill_words(db: Database) -> None:
+def _fill_words(db: PostgresDatabase) -> None:
     """Compute the searchable words of all messages."""
     last = 0
     while rows := db.rows("SELECT id_row, content FROM message WHERE id_row>? ORDER BY id_row LIMIT 1000", (last,)):

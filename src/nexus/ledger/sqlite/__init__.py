@@ -24,9 +24,9 @@ from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.store import SqlLedger
 from nexus.ledger.shared_sql.write import Writing
-from nexus.ledger.sqlite.connection import MEMORY, Database, spoils, typed
+from nexus.ledger.sqlite.connection import MEMORY, SqliteDatabase, spoils, sqlite_errors
 from nexus.ledger.sqlite.files import delete_leftovers, find_needles, ledger_id, merge_search, rewrite
-from nexus.ledger.sqlite.pool import Pool
+from nexus.ledger.sqlite.pool import SqlitePool
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,12 +56,12 @@ class SqliteLedger(SqlLedger):
         path = path if path == MEMORY or vfs else os.path.abspath(path)  # noqa: PTH100 - no link is followed
         super().__init__(tenant, clock_ms)
         self.file = path
-        self.typed_errors = typed(path)
+        self.typed_errors = sqlite_errors(path)
         self.trusted = True
         """False for a ledger that came with its folder: it rejects writes."""
         self._of_thread = threading.local()
-        with typed(path):
-            self._pool = Pool(path, create=create, vfs=vfs)
+        with sqlite_errors(path):
+            self._pool = SqlitePool(path, create=create, vfs=vfs)
         _open.add(self)
 
     @property
@@ -72,7 +72,7 @@ class SqliteLedger(SqlLedger):
     @cached_property
     def id(self) -> str:
         """The ledger's ID, which copies of its file share: the time at which its first migration was applied."""
-        with self._pool.connection() as db, typed(self.file):
+        with self._pool.connection() as db, sqlite_errors(self.file):
             return ledger_id(db)
 
     @property
@@ -110,7 +110,7 @@ class SqliteLedger(SqlLedger):
         """Run all reads of this thread in one read transaction."""
         return _Snapshot(self)
 
-    def begin_reading(self) -> tuple[Reader, Database]:
+    def begin_reading(self) -> tuple[Reader, SqliteDatabase]:
         """Begin this thread's read transaction and return its reader and connection."""
         self._pool.check()
         db = self._pool.acquire()
@@ -125,7 +125,7 @@ class SqliteLedger(SqlLedger):
         self._of_thread.reader = reader = Reader(db, self._name, self.file, self._cache)
         return reader, db
 
-    def end_reading(self, db: Database, error: BaseException | None) -> None:
+    def end_reading(self, db: SqliteDatabase, error: BaseException | None) -> None:
         """End this thread's read transaction, after an error or none."""
         self._of_thread.reader = None
         spoilt = error is not None and spoils(error)
@@ -163,11 +163,11 @@ class SqliteLedger(SqlLedger):
         clock_ms = self.clock_ms
         moves = self._cache.moves
 
-        def work(db: Database) -> T:
+        def work(db: SqliteDatabase) -> T:
             # A path is read anew: the transaction may yet be taken back, and what it made with it.
             return call(Writing(db, Reader(db, tenant, path, ReadCache(moves), is_writing=True), clock_ms))
 
-        with typed(self.file):
+        with sqlite_errors(self.file):
             return self._pool.write(work, alone=alone, durable=durable)
 
     def erase(
@@ -198,7 +198,7 @@ class SqliteLedger(SqlLedger):
         remaining: list[str] = []
         if not self._pool.in_memory:
             delete_leftovers(Path(self.file).parent)  # copies of the text, which a killed backup left
-            with typed(self.file), self._pool.connection() as db:
+            with sqlite_errors(self.file), self._pool.connection() as db:
                 remaining = find_needles(db, self.file, needles)
                 if remaining:  # what an older version left in the unused part of pages
                     rewrite(db, self.file)
@@ -214,7 +214,7 @@ class SqliteLedger(SqlLedger):
     def _merge_search(self) -> None:
         """Merge the whole search index, in steps between which others may write."""
         pages = -MERGED_PAGES
-        with typed(self.file):
+        with sqlite_errors(self.file):
             while self._pool.write(partial(merge_search, pages=pages), alone=True, durable=False):
                 pages = MERGED_PAGES
 
@@ -228,7 +228,7 @@ class SqliteLedger(SqlLedger):
             yield from records
             return
         # A connection of its own: a generator may be ended by another thread than began it.
-        with typed(self.file), self._pool.connection() as db, db.snapshot():
+        with sqlite_errors(self.file), self._pool.connection() as db, db.snapshot():
             yield from sql_dump.dump(db, self._name)
 
 
@@ -239,21 +239,21 @@ class _Snapshot:
 
     def __init__(self, store: SqliteLedger) -> None:
         self._store = store
-        self._db: Database | None = None
+        self._db: SqliteDatabase | None = None
 
     def __enter__(self) -> Reader:
         store = self._store
         reader = store.open_reader
         if reader is None:
-            with typed(store.file):
+            with sqlite_errors(store.file):
                 reader, self._db = store.begin_reading()
         return reader
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with typed(self._store.file):
+        with sqlite_errors(self._store.file):
             if self._db is not None:
                 self._store.end_reading(self._db, error)
-        typed(self._store.file).__exit__(kind, error, trace)
+        sqlite_errors(self._store.file).__exit__(kind, error, trace)
 
 
 _open = weakref.WeakSet()

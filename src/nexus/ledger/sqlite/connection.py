@@ -45,7 +45,7 @@ MOST_REMEMBERED = 1_000
 """Threads in the cache of a connection's last writes, at most."""
 
 
-class Database:
+class SqliteDatabase:
     """SQLite connection with the few typed calls that the ledger needs.
 
     `memo` caches this connection's last write for its next one; every rollback empties it.
@@ -241,7 +241,7 @@ class Database:
         busy = self.value("PRAGMA wal_checkpoint(TRUNCATE)")
         return not busy
 
-    def copy_to(self, target: Database, progress: Callable[[int, int], None] | None = None) -> None:
+    def copy_to(self, target: SqliteDatabase, progress: Callable[[int, int], None] | None = None) -> None:
         """Copy everything into `target` by the online backup. Others may write meanwhile.
 
         `progress` gets the number of copied pages and of all pages.
@@ -272,7 +272,7 @@ def _pause() -> None:
 
 def connect(
     path: str, *, create: bool = True, readonly: bool = False, unchanging: bool = False, vfs: str = ""
-) -> Database:
+) -> SqliteDatabase:
     """Open a ledger at `path` (or `:memory:`) as it is, without migrating it.
 
     `unchanging` reads a file that cannot be written, in a folder where no log can be made. Raises LedgerUnusable and
@@ -286,13 +286,13 @@ def connect(
     if unchanging:
         place = f"{Path(path).absolute().as_uri()}?immutable=1"
     flags |= apsw.SQLITE_OPEN_URI if unchanging else 0
-    with typed(path):
+    with sqlite_errors(path):
         wrong = None
         if path != MEMORY and not vfs:
             wrong = _wrong_header(path, create=create)
         if wrong is not None and not _is_torn(path):
             raise wrong
-        db = Database(place, flags, vfs)
+        db = SqliteDatabase(place, flags, vfs)
         try:
             db.busy_timeout(BUSY_TIMEOUT_MS)
             check_version(int(db.value("PRAGMA user_version")), path)
@@ -308,7 +308,7 @@ def connect(
     return db
 
 
-def settle(db: Database) -> None:
+def settle(db: SqliteDatabase) -> None:
     """Apply the settings of a connection to a ledger of this version."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
@@ -427,7 +427,7 @@ def spoils(error: BaseException) -> bool:
     return isinstance(cause, (apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError))
 
 
-class typed:  # noqa: N801 - used like a function
+class sqlite_errors:  # noqa: N801 - used like a function
     """Context manager that converts the engine's errors to ours, each with advice."""
 
     # Every call uses it: a class with slots enters faster than a generator.

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from nexus.errors import LedgerDamaged, LedgerError
-from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, Database, blocks, connect, settle
+from nexus.ledger.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, SqliteDatabase, blocks, connect, settle
 from nexus.ledger.sqlite.migrate import migrate
 from nexus.ledger.sqlite.schema import READABLE, VERSION
 
@@ -27,7 +27,7 @@ COMPANIONS = ("-wal", "-shm", "-journal")
 """Files that SQLite keeps next to a database, by the end of the name."""
 
 
-def open_file(path: str, *, create: bool, vfs: str) -> Database:
+def open_file(path: str, *, create: bool, vfs: str) -> SqliteDatabase:
     """Open a ledger and migrate it to this version. Files that cannot be written are opened read-only.
 
     Raises LedgerError for an older version that cannot be written.
@@ -53,7 +53,7 @@ def open_file(path: str, *, create: bool, vfs: str) -> Database:
     return db
 
 
-def another(path: str, *, vfs: str) -> Database:
+def another(path: str, *, vfs: str) -> SqliteDatabase:
     """Open another connection to a ledger that is open."""
     if not vfs and _only_readable(path):
         return _readable(path)
@@ -67,7 +67,7 @@ def _only_readable(path: str) -> bool:
     return os.access(path, os.R_OK) and not (os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK))
 
 
-def _readable(path: str) -> Database:
+def _readable(path: str) -> SqliteDatabase:
     """Open a read-only connection."""
     # A file without a log does not change, because no local process can write it.
     db = connect(path, create=False, readonly=True, unchanging=not Path(f"{path}-wal").exists())
@@ -121,7 +121,7 @@ def delete_leftovers(folder: Path) -> None:
                 part.with_name(part.name + end).unlink(missing_ok=True)
 
 
-def ledger_id(db: Database) -> str:
+def ledger_id(db: SqliteDatabase) -> str:
     """Return the ID that all copies of a ledger's file share: the time of its first migration in milliseconds."""
     at_ms = db.value("SELECT min(at_ms) FROM migration")
     if type(at_ms) is not int:  # the ID names a file
@@ -149,14 +149,14 @@ def folder_of(path: str) -> tuple[int, int, int] | None:
     return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
-def rewrite(db: Database, path: str) -> None:
+def rewrite(db: SqliteDatabase, path: str) -> None:
     """Rewrite the whole file without deleted content. Raises LedgerError."""
     _empty_log(db, path)
     db.run("VACUUM")
     _empty_log(db, path)
 
 
-def merge_search(db: Database, pages: int) -> bool:
+def merge_search(db: SqliteDatabase, pages: int) -> bool:
     """Merge some pages of the search index, which keeps deleted words until then; return True if some remain.
 
     The first of such steps has a negative number, so that the whole index is merged (sqlite.org/fts5.html: `merge`).
@@ -166,7 +166,7 @@ def merge_search(db: Database, pages: int) -> bool:
     return int(db.value("SELECT total_changes()")) - before >= _LEAST_MERGE
 
 
-def _empty_log(db: Database, path: str) -> None:
+def _empty_log(db: SqliteDatabase, path: str) -> None:
     """Move the log into the file and empty it. Raises LedgerError while an older state is read."""
     until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while not db.empty_log():
@@ -179,7 +179,7 @@ def _empty_log(db: Database, path: str) -> None:
         time.sleep(0.05)
 
 
-def find_needles(db: Database, path: str, needles: list[str]) -> list[str]:
+def find_needles(db: SqliteDatabase, path: str, needles: list[str]) -> list[str]:
     """Return the pieces of text that are in the files and in no row.
 
     Raises LedgerError while another reader needs the log.

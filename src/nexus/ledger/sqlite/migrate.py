@@ -21,13 +21,13 @@ from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
 from nexus.ledger.shared_sql.read_threads import THREAD_COLUMNS
 from nexus.ledger.shared_sql.write import Writing
-from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.connection import SqliteDatabase
 from nexus.ledger.sqlite.schema import APPLICATION_ID, MIGRATIONS, VERSION, checksum
 from nexus.ledger.text_encoding import decode_text, to_json
 from nexus.types.message import Message
 
 
-def migrate(db: Database) -> bool:
+def migrate(db: SqliteDatabase) -> bool:
     """Bring the ledger to this version; returns whether it had another one. A new file gets its header before WAL is set.
 
     Raises LedgerDamaged when an applied migration is not the one that this version knows.
@@ -58,7 +58,7 @@ def migrate(db: Database) -> bool:
     return True
 
 
-def _fill_moves(db: Database) -> None:
+def _fill_moves(db: SqliteDatabase) -> None:
     sql = "SELECT tenant, label, number, thread, facts, reason, at_ms FROM session_move ORDER BY tenant, label, number"
     before = b""
     for tenant, label, number, thread, title, reason, at_ms in db.rows(sql):
@@ -75,7 +75,7 @@ def _fill_moves(db: Database) -> None:
     )
 
 
-def _fill_manifests(db: Database) -> None:
+def _fill_manifests(db: SqliteDatabase) -> None:
     sql = "SELECT tenant, thread, view, seq, manifest, at_ms FROM assembly"
     for tenant, thread, view, seq, manifest, at_ms in db.rows(sql):
         record = AssemblyRecord(thread, view, seq, manifest, at_ms, b"")
@@ -96,7 +96,7 @@ def _fill_manifests(db: Database) -> None:
         db.run("INSERT INTO view_head VALUES (?,?,?,?,?,?,?,?,?)", (*columns, digest))
 
 
-def _fill_messages(db: Database) -> None:
+def _fill_messages(db: SqliteDatabase) -> None:
     for tenant, thread, seq, order, role, content in db.each(
         "SELECT tenant, thread, seq, ord, role, content FROM message"
     ):
@@ -111,7 +111,7 @@ def _fill_messages(db: Database) -> None:
             db.run("INSERT OR IGNORE INTO blob_use VALUES (?,?,?,?)", (tenant, sha256, thread, seq))
 
 
-def _fill_search(db: Database) -> None:
+def _fill_search(db: SqliteDatabase) -> None:
     for id_row, content in db.each("SELECT id_row, content FROM message"):
         try:
             text = search_text(decode_parts(content, lambda _: b""))
@@ -121,7 +121,7 @@ def _fill_search(db: Database) -> None:
             db.run("INSERT INTO search(rowid, text) VALUES (?,?)", (id_row, text))
 
 
-def _move_hidden_sessions(db: Database) -> None:
+def _move_hidden_sessions(db: SqliteDatabase) -> None:
     for (tenant,) in db.rows("SELECT DISTINCT tenant FROM session ORDER BY tenant"):
         reader = Reader(db, tenant, "ledger", ReadCache(), is_writing=True)
         move_to_documents(Writing(db, reader, _now_ms))
@@ -131,7 +131,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _fill_threads(db: Database) -> None:
+def _fill_threads(db: SqliteDatabase) -> None:
     for tenant, thread in db.rows("SELECT tenant, id FROM thread ORDER BY tenant, id"):
         where_own = "tenant=?1 AND thread=?2"
         db.run(
@@ -151,7 +151,7 @@ def _fill_threads(db: Database) -> None:
         db.run("UPDATE thread SET hash=? WHERE tenant=? AND id=?", (digest, tenant, thread))
 
 
-def _end(db: Database, tenant: str, thread: int, high: int) -> tuple[int, bool]:
+def _end(db: SqliteDatabase, tenant: str, thread: int, high: int) -> tuple[int, bool]:
     """Return the newest turn on a path up to `high`, and whether it is open.
 
     Version 1 had no pins and no undone entries.

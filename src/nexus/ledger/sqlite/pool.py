@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from nexus.errors import LedgerUnusable
-from nexus.ledger.sqlite.connection import MEMORY, Database, spoils
+from nexus.ledger.sqlite.connection import MEMORY, SqliteDatabase, spoils
 from nexus.ledger.sqlite.files import another, folder_of, identity, open_file
 from nexus.ledger.sqlite.writer import Writer, WriterClosed, run_alone
 
@@ -30,7 +30,7 @@ FORK_PATIENCE_S = 5.0
 """How long a fork of the process waits for connections that other threads use."""
 
 
-class Pool:
+class SqlitePool:
     """Connections to the ledger at `path`, which is created or migrated first. Thread-safe."""
 
     def __init__(self, path: str, *, create: bool, vfs: str) -> None:
@@ -43,7 +43,7 @@ class Pool:
         self._out: dict[int, int] = {}
         self._pausing = False
         self._writer: Writer | None = None
-        self._ending: weakref.finalize[..., Pool] | None = None
+        self._ending: weakref.finalize[..., SqlitePool] | None = None
         self._log: tuple[int, int] | None = None
         db = open_file(path, create=create, vfs=vfs)
         self._memory = db if path == MEMORY else None
@@ -104,7 +104,7 @@ class Pool:
         return log is None or identity(f"{self.file}-wal") == log
 
     @contextmanager
-    def connection(self) -> Generator[Database]:
+    def connection(self) -> Generator[SqliteDatabase]:
         """Yield a connection for reading that no other thread uses meanwhile."""
         db = self.acquire()
         spoilt = False
@@ -116,7 +116,7 @@ class Pool:
         finally:
             self.give_back(db, spoilt=spoilt)
 
-    def write(self, work: Callable[[Database], T], *, alone: bool, durable: bool = True) -> T:
+    def write(self, work: Callable[[SqliteDatabase], T], *, alone: bool, durable: bool = True) -> T:
         """Run work in a write transaction and return once it is on the disk; see `Writer.run`."""
         if self._memory is not None:
             with self._lock:
@@ -152,7 +152,7 @@ class Pool:
         for db in [*idle, *([self._memory] if self._memory else [])]:
             db.close()
 
-    def acquire(self) -> Database:
+    def acquire(self) -> SqliteDatabase:
         """Return a connection for reading that no other thread uses until `give_back`."""
         if self._memory is not None:
             self._lock.acquire()
@@ -182,7 +182,7 @@ class Pool:
         while self._pausing and threading.get_ident() not in self._out:
             self._given_back.wait()
 
-    def give_back(self, db: Database, *, spoilt: bool) -> None:
+    def give_back(self, db: SqliteDatabase, *, spoilt: bool) -> None:
         """Take a connection back, and close it if an error spoilt it."""
         if self._memory is not None:
             self._lock.release()
@@ -263,9 +263,9 @@ class Pool:
         self._lock.release()
 
 
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools: weakref.WeakSet[SqlitePool] = weakref.WeakSet()
 _forking = threading.Lock()
-_paused: list[Pool] = []
+_paused: list[SqlitePool] = []
 
 
 def _before_fork() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from nexus.ledger.sqlite.connection import Database
+from nexus.ledger.sqlite.connection import SqliteDatabase
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class _Work(Generic[T]):
 
     __slots__ = ("call", "done", "durable", "error", "result")
 
-    def __init__(self, call: Callable[[Database], T], *, durable: bool) -> None:
+    def __init__(self, call: Callable[[SqliteDatabase], T], *, durable: bool) -> None:
         self.call = call
         self.durable = durable
         self.done = threading.Lock()
@@ -41,7 +41,7 @@ class _Work(Generic[T]):
 class Writer:
     """Runner of work in write transactions on one connection. Its thread starts when two callers first meet."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: SqliteDatabase) -> None:
         self._db = db
         self._seat = threading.Lock()
         self._starting = threading.Lock()
@@ -49,7 +49,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def run(self, call: Callable[[Database], T], *, alone: bool = False, durable: bool = True) -> T:
+    def run(self, call: Callable[[SqliteDatabase], T], *, alone: bool = False, durable: bool = True) -> T:
         """Return the result of the work, once it is committed. Its error is raised here.
 
         Work that waited with others may run twice, if their transaction fails; `alone` is for what can run only once.
@@ -96,7 +96,7 @@ class Writer:
         self._queue.put(None)
 
 
-def run_alone(db: Database, call: Callable[[Database], T], *, durable: bool = True) -> T:
+def run_alone(db: SqliteDatabase, call: Callable[[SqliteDatabase], T], *, durable: bool = True) -> T:
     """Run one piece of work in a transaction of its own. An interrupt leaves no transaction open."""
     try:
         db.begin(durable=durable)
@@ -111,7 +111,7 @@ def run_alone(db: Database, call: Callable[[Database], T], *, durable: bool = Tr
     return result
 
 
-def _loop(db: Database, seat: threading.Lock, queue: SimpleQueue[_Work[object] | None]) -> None:
+def _loop(db: SqliteDatabase, seat: threading.Lock, queue: SimpleQueue[_Work[object] | None]) -> None:
     while True:
         group = [queue.get()]
         with seat:
@@ -130,7 +130,7 @@ def _loop(db: Database, seat: threading.Lock, queue: SimpleQueue[_Work[object] |
         del group, together
 
 
-def _commit(db: Database, group: list[_Work[object]]) -> None:
+def _commit(db: SqliteDatabase, group: list[_Work[object]]) -> None:
     """Run and commit a group. If the transaction as a whole fails, each piece gets its own."""
     if len(group) > 1:
         try:

@@ -66,7 +66,7 @@ MOOD_CHARS = 1_000
 """Limit of a mood, which is a word or a few."""
 
 
-class History(Protocol):
+class HistoryService(Protocol):
     """The part of document 000's PersistenceService that the builder needs."""
 
     def get_history(self, owner_key: str, limit: int) -> Awaitable[list[dict[str, Any]]] | list[dict[str, Any]]:
@@ -74,7 +74,7 @@ class History(Protocol):
         ...
 
 
-class Configuration(Protocol):
+class ConfigurationService(Protocol):
     """The part of document 000's ConfigService that the builder needs. A dict is enough."""
 
     def get(self, name: str, /) -> Any:
@@ -113,8 +113,8 @@ class ContextBuilder:
         self,
         bus: Bus | None = None,
         tool_registry: ToolSource | None = None,
-        config_service: Configuration | None = None,
-        persistence_service: History | None = None,
+        config_service: ConfigurationService | None = None,
+        persistence_service: HistoryService | None = None,
         *,
         limit: int = LIMIT,
         clock_ms: Callable[[], int] | None = None,
@@ -346,7 +346,7 @@ class ContextBuilder:
 
     def _configured(self, first: str, second: str) -> Any:
         """Return a value of the configuration, by its dotted name or nested in a dict; None if there is none."""
-        config: Configuration = self.config_service if self.config_service is not None else {}
+        config: ConfigurationService = self.config_service if self.config_service is not None else {}
         value = config.get(f"{first}.{second}")
         if value is None and isinstance(nested := config.get(first), Mapping):
             value = cast("Mapping[str, Any]", nested).get(second)

@@ -1,9 +1,9 @@
 """Conformance suite for ledger stores: short checks of each promise of `LedgerStore`.
 
-Pass your own store as a `Backend`: an empty storage, and a way to open stores on it. With pytest:
+Pass your own store as a `LedgerBackend`: an empty storage, and a way to open stores on it. With pytest:
 
     import pytest
-    from nexus.testing.ledger_conformance import CHECKS, Check
+    from nexus.testing.ledger_conformance import CHECKS, LedgerCheck
 
     class MyBackend:
         durable = True
@@ -26,8 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
+from nexus.testing.conformance_report import ConformanceReport
 from nexus.testing.ledger_conformance import (
     appending,
     documents,
@@ -39,48 +38,32 @@ from nexus.testing.ledger_conformance import (
     storage,
     transactions,
 )
-from nexus.testing.ledger_conformance.harness import Backend, Case
+from nexus.testing.ledger_conformance.harness import LedgerBackend, LedgerCase
 
-__all__ = ["CHECKS", "Backend", "Case", "Check", "Report", "check_name", "run"]
+__all__ = ["CHECKS", "ConformanceReport", "LedgerBackend", "LedgerCase", "LedgerCheck", "check_name", "run"]
 
 
-class Check:
+class LedgerCheck:
     """Promise of the protocol. `name` is its sentence; calling it raises AssertionError if it is broken."""
 
-    def __init__(self, function: Callable[[Case], None]) -> None:
+    def __init__(self, function: Callable[[LedgerCase], None]) -> None:
         self.name = " ".join((function.__doc__ or function.__name__).split()).removesuffix(".")
         self._function = function
 
-    def __call__(self, backend: Backend) -> None:
+    def __call__(self, backend: LedgerBackend) -> None:
         """Run the check on an empty storage."""
-        case = Case(backend)
+        case = LedgerCase(backend)
         try:
             self._function(case)
         finally:
             case.close()
 
     def __repr__(self) -> str:
-        return f"Check({self.name!r})"
+        return f"{type(self).__name__}({self.name!r})"
 
 
-class Report(Struct, frozen=True):
-    """Names of passed checks, and of failed ones with their messages."""
-
-    passed: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...]
-
-    @property
-    def ok(self) -> bool:
-        """True if every check passed."""
-        return not self.failed
-
-    def __str__(self) -> str:
-        lines = [f"{len(self.passed)} of {len(self.passed) + len(self.failed)} checks passed"]
-        return "\n".join([*lines, *(f"FAILED {name}\n       {message}" for name, message in self.failed)])
-
-
-CHECKS: tuple[Check, ...] = tuple(
-    Check(function)
+CHECKS: tuple[LedgerCheck, ...] = tuple(
+    LedgerCheck(function)
     for module in (appending, transactions, history, sessions, relations, leases, queue, documents, storage)
     for name, function in vars(module).items()
     if name.startswith("check_")
@@ -88,7 +71,7 @@ CHECKS: tuple[Check, ...] = tuple(
 """All checks, which are the functions `check_…` of these modules. The docstring of each is the sentence it checks."""
 
 
-def run(make_backend: Callable[[], Backend]) -> Report:
+def run(make_backend: Callable[[], LedgerBackend]) -> ConformanceReport:
     """Run all checks, each on a new backend, and return the report. An error of any kind is a failure."""
     passed: list[str] = []
     failed: list[tuple[str, str]] = []
@@ -101,10 +84,10 @@ def run(make_backend: Callable[[], Backend]) -> Report:
             failed.append((check.name, f"raised {type(error).__name__}: {error}"))
         else:
             passed.append(check.name)
-    return Report(tuple(passed), tuple(failed))
+    return ConformanceReport(tuple(passed), tuple(failed))
 
 
-def check_name(words: str) -> Check:
+def check_name(words: str) -> LedgerCheck:
     """Return the check whose name contains these words. Raises KeyError unless there is exactly one."""
     matches = [check for check in CHECKS if words in check.name]
     if len(matches) != 1:

@@ -11,7 +11,7 @@ from nexus.ledger.records import BlobRecord, EntryRecord
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
-    Case,
+    LedgerCase,
     append,
     compaction,
     entries,
@@ -44,7 +44,7 @@ from nexus.types.message import (
 )
 
 
-def check_first_commit(case: Case) -> None:
+def check_first_commit(case: LedgerCase) -> None:
     """The first commit of a session makes a thread, entry 1 and turn 1; threads are numbered 1, 2, 3."""
     store = case.store
     equal(store.thread_of("main"), None, "the thread of a session that is not there")
@@ -54,7 +54,7 @@ def check_first_commit(case: Case) -> None:
     equal([row.id for row in store.threads()], [1, 2], "the numbers of the threads")
 
 
-def check_every_field(case: Case) -> None:
+def check_every_field(case: LedgerCase) -> None:
     """A message comes back with every field, part and count as it was given."""
     parts = (
         Text("Look."),
@@ -77,7 +77,7 @@ def check_every_field(case: Case) -> None:
     equal(read.body, body, "the entry's body")
 
 
-def check_hostile_text(case: Case) -> None:
+def check_hostile_text(case: LedgerCase) -> None:
     """NUL, lone surrogates and U+001A survive wherever text is allowed, and make no two names one."""
     store = case.store
     names = (HOSTILE, HOSTILE.replace("\x00", ""), HOSTILE.replace("\x00", "\x1a0000"), "\ud800", "\x1ad800")
@@ -102,7 +102,7 @@ def check_hostile_text(case: Case) -> None:
     equal(sorted(info.label for info in store.sessions()), sorted(names), "the labels")
 
 
-def check_arguments(case: Case) -> None:
+def check_arguments(case: LedgerCase) -> None:
     """Tool arguments come back as the text that was received, whatever it is."""
     received = (
         "null",
@@ -121,7 +121,7 @@ def check_arguments(case: Case) -> None:
         equal([call.arguments for call in row.message.calls()], [text], "the arguments")
 
 
-def check_unreadable_values(case: Case) -> None:
+def check_unreadable_values(case: LedgerCase) -> None:
     """Values that are not of their declared types, or nested too deep to be read everywhere, are refused."""
     append(case.store, "main", "one")
     before = list(case.store.dump())
@@ -145,7 +145,7 @@ def check_unreadable_values(case: Case) -> None:
     equal(list(case.store.dump()), before, "what is stored")
 
 
-def check_same_ids(case: Case) -> None:
+def check_same_ids(case: LedgerCase) -> None:
     """Ids of messages and of tool calls may occur more than once."""
     messages = (
         user("one", id="same"),
@@ -159,7 +159,7 @@ def check_same_ids(case: Case) -> None:
     equal(read, [*messages, *messages], "the messages")
 
 
-def check_images_once(case: Case) -> None:
+def check_images_once(case: LedgerCase) -> None:
     """An image is stored once, however often it is shown, and comes back in messages and results of tools."""
     image = Image("image/png", data="QUJD" * 100)
     messages = (Message("user", (image, image)), Message("tool", (ToolResult("c", (Text("see"), image)),)))
@@ -171,7 +171,7 @@ def check_images_once(case: Case) -> None:
     equal([blob.data for blob in blobs], [b"QUJD" * 100], "the stored images")
 
 
-def check_empty_content(case: Case) -> None:
+def check_empty_content(case: LedgerCase) -> None:
     """Entries without messages, messages without parts and parts without text are kept."""
     messages = (Message("user", ()), user(""), Message("assistant", (Text(""), Text(""))), Message("system", ()))
     put(case.store, "main", entry(), entry(*messages))
@@ -182,7 +182,7 @@ def check_empty_content(case: Case) -> None:
     equal(case.store.head(2), (0, case.store.thread(2).root_hash), "its head")
 
 
-def check_ranges(case: Case) -> None:
+def check_ranges(case: LedgerCase) -> None:
     """Entries are numbered from 1 without gaps, and a range of them is a slice of the whole."""
     for number in range(6):
         append(case.store, "main", f"{number}")
@@ -194,7 +194,7 @@ def check_ranges(case: Case) -> None:
             equal(list(case.store.entries(1, after, until)), wanted, f"the entries after {after} until {until}")
 
 
-def check_clocks(case: Case) -> None:
+def check_clocks(case: LedgerCase) -> None:
     """Times are the clock's or the caller's, and order is by seq though clocks go backwards."""
     for now in (5_000, 1_000, 9_000, 0):
         case.clock.now_ms = now
@@ -206,7 +206,7 @@ def check_clocks(case: Case) -> None:
     equal(case.store.ref_updates("main")[0].at_ms, 5_000, "when the session was made")
 
 
-def check_turns(case: Case) -> None:
+def check_turns(case: LedgerCase) -> None:
     """An entry that starts a turn raises its number; completed, failed and clear close the turn."""
     steps: tuple[tuple[NewEntry, int, bool], ...] = (
         (entry("before any turn", starts_turn=False), 0, False),
@@ -231,7 +231,7 @@ def check_turns(case: Case) -> None:
     equal([stored.turn for stored in case.store.entries(1)], [turn for _, turn, _ in steps], "the entries' turns")
 
 
-def check_totals(case: Case) -> None:
+def check_totals(case: LedgerCase) -> None:
     """A thread's row has the totals of its own rows: messages, base tokens, checkpoints, first and last time."""
     put(case.store, "main", entry("four", "eight ...", at_ms=50), mark("pin", seq=1, ord=0))
     case.clock.now_ms = 20
@@ -243,7 +243,7 @@ def check_totals(case: Case) -> None:
     equal((row.parent, row.fork_seq, row.erased), (None, 0, False), "where it begins")
 
 
-def check_instructions(case: Case) -> None:
+def check_instructions(case: LedgerCase) -> None:
     """Instructions are the system messages before all others."""
     system = Message("system", (Text("be kind"),))
     append(case.store, "main", system, system, "hello", system)
@@ -256,7 +256,7 @@ def check_instructions(case: Case) -> None:
     equal(list(case.store.instructions(3)), [], "the instructions of an empty session")
 
 
-def check_chained(case: Case) -> None:
+def check_chained(case: LedgerCase) -> None:
     """Each entry's hash covers all its columns and the hash before, from the thread's root on."""
     put(case.store, "main", entry("one", "two"), mark("clear"), entry("three", keys=("k",)))
     before = chain.root_hash("local", 1)
@@ -269,7 +269,7 @@ def check_chained(case: Case) -> None:
     equal(case.store.head(1), (3, before), "the head")
 
 
-def check_unknown_thread(case: Case) -> None:
+def check_unknown_thread(case: LedgerCase) -> None:
     """A thread that is not there is NoSuchSession, and a session that is not there is None or nothing."""
     store = case.store
     reads: tuple[Callable[[int], object], ...] = (

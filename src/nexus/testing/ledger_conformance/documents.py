@@ -17,7 +17,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
     START_MS,
-    Case,
+    LedgerCase,
     append,
     equal,
     holds,
@@ -31,7 +31,7 @@ def _documents(store: LedgerStore) -> list[DocumentRecord]:
     return [record for record in store.dump() if isinstance(record, DocumentRecord)]
 
 
-def check_stored_documents(case: Case) -> None:
+def check_stored_documents(case: LedgerCase) -> None:
     """A document is read back as it was written, by kind and name; those of a kind are listed by name."""
     store = case.store
     body: dict[str, Any] = {"name": "Ann", "tags": ["a", None, True, 1.5, -7], "more": {"b": {}, "a": []}}
@@ -46,7 +46,7 @@ def check_stored_documents(case: Case) -> None:
     equal(len(store.documents()), 4, "how many documents of all kinds there are")
 
 
-def check_pages_of_documents(case: Case) -> None:
+def check_pages_of_documents(case: LedgerCase) -> None:
     """The documents of one kind are listed in pages, each behind a name."""
     store = case.store
     names = [f"{number:03x}" for number in range(0, 100, 7)]
@@ -63,7 +63,7 @@ def check_pages_of_documents(case: Case) -> None:
     equal(store.documents("agent", limit=0), [], "a page of nothing")
 
 
-def check_versions_of_documents(case: Case) -> None:
+def check_versions_of_documents(case: LedgerCase) -> None:
     """Each change of a document has the next number and its time, and replaces the one before."""
     store = case.store
     for number in range(1, 4):
@@ -74,7 +74,7 @@ def check_versions_of_documents(case: Case) -> None:
     equal([record.number for record in _documents(store)], [3], "the versions stored")
 
 
-def check_expected_versions(case: Case) -> None:
+def check_expected_versions(case: LedgerCase) -> None:
     """A change that expects another version is refused and changes nothing; 0 expects no document."""
     store = case.store
     for number in range(3):
@@ -87,7 +87,7 @@ def check_expected_versions(case: Case) -> None:
         equal(store.put_document("agent", "ann", {}, expected_number=number).number, number + 1, "the new version")
 
 
-def check_deleted_documents(case: Case) -> None:
+def check_deleted_documents(case: LedgerCase) -> None:
     """A deleted document is gone, others stay, and another one of its name begins at number 1."""
     store = case.store
     for name in ("ann", "ann", "bob"):
@@ -97,7 +97,7 @@ def check_deleted_documents(case: Case) -> None:
     equal(store.put_document("agent", "ann", {}, expected_number=0).number, 1, "the number of a new one")
 
 
-def check_hostile_documents(case: Case) -> None:
+def check_hostile_documents(case: LedgerCase) -> None:
     """Kinds, names and values of any text and size are returned unchanged."""
     store = case.store
     names = (HOSTILE, "\ud83d\ude00", "\U0001f600", "\x00", "\x1a0000", "'; --", " ", "%", "é" * 400)
@@ -109,7 +109,7 @@ def check_hostile_documents(case: Case) -> None:
     equal(put[0].body, {**body, "at": [HOSTILE, HOSTILE]}, "the first body")
 
 
-def check_refused_documents(case: Case) -> None:
+def check_refused_documents(case: LedgerCase) -> None:
     """A document without a kind, or whose body has no exact JSON form, is refused."""
     deep: dict[str, Any] = {}
     for _ in range(200):
@@ -126,7 +126,7 @@ def check_refused_documents(case: Case) -> None:
     equal(list(case.store.dump()), before, "what is stored")
 
 
-def check_documents_changed_at_once(case: Case) -> None:
+def check_documents_changed_at_once(case: LedgerCase) -> None:
     """Of threads that change the same version at once, one does."""
     stores = (case.store, case.open())
 
@@ -149,7 +149,7 @@ def check_documents_changed_at_once(case: Case) -> None:
     equal((counter.number, counter.body) if counter else None, (20, {"at": 20}), "number and body")
 
 
-def check_documents_written_at_once(case: Case) -> None:
+def check_documents_written_at_once(case: LedgerCase) -> None:
     """Threads that write a document at once get a number each, and the last one is stored."""
     stores = (case.store, case.open())
     put: list[Document] = []
@@ -163,7 +163,7 @@ def check_documents_written_at_once(case: Case) -> None:
     equal(case.store.document("agent", "ann"), put[-1], "the document")
 
 
-def check_documents_of_tenants(case: Case) -> None:
+def check_documents_of_tenants(case: LedgerCase) -> None:
     """No tenant sees or changes another one's documents."""
     other = case.open("other")
     put = case.store.put_document("agent", "ann", {"secret": 1})
@@ -176,7 +176,7 @@ def check_documents_of_tenants(case: Case) -> None:
     equal((other.documents("agent"), case.store.documents("agent")), ([], [put]), "the documents after it erased all")
 
 
-def check_documents_opened_again(case: Case) -> None:
+def check_documents_opened_again(case: LedgerCase) -> None:
     """Documents are intact after closing and opening again."""
     if not case.backend.durable:
         return
@@ -185,7 +185,7 @@ def check_documents_opened_again(case: Case) -> None:
     equal(case.open().document("agent", "ann"), put, "the document")
 
 
-def check_erased_documents(case: Case) -> None:
+def check_erased_documents(case: LedgerCase) -> None:
     """Erasing documents deletes these and no other; erasing everything deletes all."""
     store = case.store
     append(store, "main", "one")
@@ -201,7 +201,7 @@ def check_erased_documents(case: Case) -> None:
     equal(_documents(store), [], "the documents after everything was erased")
 
 
-def _source(case: Case) -> SqliteLedger:
+def _source(case: LedgerCase) -> SqliteLedger:
     """Return a ledger in memory with a session, an event and documents, in no order."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     append(source, "main", "one")
@@ -210,7 +210,7 @@ def _source(case: Case) -> SqliteLedger:
     return source
 
 
-def check_records_of_documents(case: Case) -> None:
+def check_records_of_documents(case: LedgerCase) -> None:
     """Documents are the last records of a dump, by kind and name, and are loaded once."""
     source = _source(case)
     records = list(source.dump())
@@ -222,7 +222,7 @@ def check_records_of_documents(case: Case) -> None:
     equal(case.store.load(records), 0, "how many records were new the second time")
 
 
-def check_documents_loaded_later(case: Case) -> None:
+def check_documents_loaded_later(case: LedgerCase) -> None:
     """Of a document that is loaded again, the later version stays."""
     source = _source(case)
     before = list(source.dump())
@@ -235,7 +235,7 @@ def check_documents_loaded_later(case: Case) -> None:
     equal(list(case.store.dump()), list(source.dump()), "the records after both")
 
 
-def check_conflicting_documents(case: Case) -> None:
+def check_conflicting_documents(case: LedgerCase) -> None:
     """A record of another document with the same number is refused with all others."""
     case.store.put_document("agent", "ann", {"by": 1})
     before = list(case.store.dump())
@@ -247,7 +247,7 @@ def check_conflicting_documents(case: Case) -> None:
     equal(list(case.store.dump()), before, "what is stored")
 
 
-def check_damaged_documents(case: Case) -> None:
+def check_damaged_documents(case: LedgerCase) -> None:
     """A document that does not match its hash, or is not a JSON object, is never served or changed; others are."""
     store = case.store
     good = _record("agent", "good", "{}")
@@ -280,7 +280,7 @@ def _record(kind: str, name: str, body: str) -> DocumentRecord:
     return replace(record, hash=chain.document_hash("local", record))
 
 
-def check_documents_of_a_closed_store(case: Case) -> None:
+def check_documents_of_a_closed_store(case: LedgerCase) -> None:
     """Every call for documents on a closed store raises LedgerUnusable."""
     store = case.open()
     store.close()

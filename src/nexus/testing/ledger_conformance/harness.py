@@ -34,7 +34,7 @@ HOSTILE = "nul \x00 half \ud83d other \udc4d mark \x1a word \x1a0000 bell \x07 e
 """Text with everything that databases refuse, cut off, or that the stored form itself uses."""
 
 
-class Backend(Protocol):
+class LedgerBackend(Protocol):
     """Storage that is empty when a check begins, supplied by the author of a store."""
 
     @property
@@ -47,10 +47,10 @@ class Backend(Protocol):
         ...
 
 
-class Case:
+class LedgerCase:
     """Stores of one check on an empty storage, and their clock. All are closed at the end."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: LedgerBackend) -> None:
         self.backend = backend
         self.clock = FixedClock(START_MS)
         self._opened: list[LedgerStore] = []

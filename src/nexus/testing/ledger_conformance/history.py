@@ -10,7 +10,7 @@ from nexus.ledger.records import BlobRecord
 from nexus.ledger.sessions import SessionMetadata
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
-    Case,
+    LedgerCase,
     append,
     compaction,
     cut,
@@ -29,7 +29,7 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Mess
 # forks ----------------------------------------------------------------------------------------------------------------
 
 
-def check_isolated_sessions(case: Case) -> None:
+def check_isolated_sessions(case: LedgerCase) -> None:
     """A fork shares the path up to its entry; after it both go on apart."""
     store = case.store
     for text in ("one", "two", "three"):
@@ -48,7 +48,7 @@ def check_isolated_sessions(case: Case) -> None:
     equal((row.messages, row.head_seq), (1, 3), "the fork's own messages, and its head")
 
 
-def check_every_place(case: Case) -> None:
+def check_every_place(case: LedgerCase) -> None:
     """A fork may begin at every entry and before the first; another place is refused, and nothing is made."""
     store = case.store
     for number in range(1, 4):
@@ -69,7 +69,7 @@ def check_every_place(case: Case) -> None:
     equal(list(store.dump()), before, "what is stored")
 
 
-def check_rewind(case: Case) -> None:
+def check_rewind(case: LedgerCase) -> None:
     """A session that is forked onto itself continues from the earlier entry, and later ones stay readable."""
     store = case.store
     for text in ("one", "two", "three"):
@@ -86,7 +86,7 @@ def check_rewind(case: Case) -> None:
     equal(texts(store, "main"), [], "the session's texts after that")
 
 
-def check_forks_of_forks(case: Case) -> None:
+def check_forks_of_forks(case: LedgerCase) -> None:
     """A hundred forks of forks read as one path, and each may go on."""
     store = case.store
     append(store, "0", "0")
@@ -105,7 +105,7 @@ def check_forks_of_forks(case: Case) -> None:
     equal(texts(store, "late"), ["0", "1"], "the texts of its fork")
 
 
-def check_forks_are_no_deeper_than_needed(case: Case) -> None:
+def check_forks_are_no_deeper_than_needed(case: LedgerCase) -> None:
     """A fork continues the thread that its entry lies in, whatever threads it was reached through."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
@@ -119,7 +119,7 @@ def check_forks_are_no_deeper_than_needed(case: Case) -> None:
     equal(texts(store, "second"), ["one", "other two"], "the texts of the last fork")
 
 
-def check_fork_of_what_was_moved(case: Case) -> None:
+def check_fork_of_what_was_moved(case: LedgerCase) -> None:
     """A fork or rewind that expects an update of its session is refused when another one came."""
     store = case.store
     append(store, "main", "one")
@@ -133,7 +133,7 @@ def check_fork_of_what_was_moved(case: Case) -> None:
     equal((texts(store, "new"), texts(store, "main")), (["one"], []), "the texts after both")
 
 
-def check_path_of_segments(case: Case) -> None:
+def check_path_of_segments(case: LedgerCase) -> None:
     """The path lists the entries of each thread it consists of, and the chain value before each part."""
     store = case.store
     put(store, "main", entry("one"), entry("two"), entry("three"))
@@ -153,7 +153,7 @@ def check_path_of_segments(case: Case) -> None:
             equal(part.root, store.thread(part.thread).root_hash, f"what stands before thread {part.thread}")
 
 
-def check_turn_at_the_fork(case: Case) -> None:
+def check_turn_at_the_fork(case: LedgerCase) -> None:
     """A fork's turn, and whether it is open, are as they were at its entry."""
     store = case.store
     steps = (entry("before", starts_turn=False), entry("one"), mark("pin", seq=2, ord=0), mark("completed"))
@@ -169,7 +169,7 @@ def check_turn_at_the_fork(case: Case) -> None:
     equal(committed.turn, 3, "the turn that a fork at turn 2 opens")
 
 
-def check_totals_begin_anew(case: Case) -> None:
+def check_totals_begin_anew(case: LedgerCase) -> None:
     """A fork's totals count its own rows only."""
     store = case.store
     put(store, "main", entry("one"), compaction(1, 1, 2))
@@ -180,7 +180,7 @@ def check_totals_begin_anew(case: Case) -> None:
     equal((row.messages, row.tokens, row.marks, row.first_ms), (1, 4, 1, 5), "the totals of what came after it")
 
 
-def check_facts_of_forks(case: Case) -> None:
+def check_facts_of_forks(case: LedgerCase) -> None:
     """A fork keeps its session's metadata, takes given metadata, and gets none from its source."""
     store = case.store
     put(store, "main", entry("one"), facts=SessionMetadata(title="Main", status="archived"))
@@ -213,7 +213,7 @@ def record_call(
     return store.commit(session, Commit((entry("sent"),), cut_made, row))
 
 
-def check_newest_first(case: Case) -> None:
+def check_newest_first(case: LedgerCase) -> None:
     """Checkpoints are all entries except steps, newest first, on a fork those from before its entry."""
     store = case.store
     steps = (entry("one"), mark("pin", seq=1, ord=0), mark("completed"), compaction(1, 1, 2), entry("two"))
@@ -234,7 +234,7 @@ def check_newest_first(case: Case) -> None:
     equal(actual, [(7, "clear"), (4, "compaction"), (2, "pin")], "the fork's marks")
 
 
-def check_undo_and_redo(case: Case) -> None:
+def check_undo_and_redo(case: LedgerCase) -> None:
     """Undoing a compaction and undoing the undo change which compaction is live, and a fork sees its own state."""
     store = case.store
     put(store, "main", entry("one"), compaction(1, 1, 2), entry("two"), compaction(1, 3, 4))
@@ -248,7 +248,7 @@ def check_undo_and_redo(case: Case) -> None:
         equal(live_mark.seq if live_mark else 0, live, f"the live compaction of a fork at {at_seq}")
 
 
-def check_wrong_undo(case: Case) -> None:
+def check_wrong_undo(case: LedgerCase) -> None:
     """Only a compaction or undo that is current and on the same path can be undone."""
     store = case.store
     put(store, "main", entry("one"), mark("clear"), compaction(1, 1, 2), mark("undone", of=3), compaction(1, 1, 2))
@@ -265,7 +265,7 @@ def check_wrong_undo(case: Case) -> None:
     equal(put(store, "early", mark("undone", of=4)).head, 5, "the head after the fork undid an inherited undo")
 
 
-def check_wrong_compaction(case: Case) -> None:
+def check_wrong_compaction(case: LedgerCase) -> None:
     """A compaction covers entries that are there and keeps what follows; it may cover nothing, and keep nothing."""
     store = case.store
     put(store, "main", entry("one"), entry("two"), entry("three"))
@@ -284,7 +284,7 @@ def check_wrong_compaction(case: Case) -> None:
     equal(read, ["so far"] * 4, "the summaries")
 
 
-def check_pins(case: Case) -> None:
+def check_pins(case: LedgerCase) -> None:
     """A pin names a message that is there; forks inherit pins up to their entry."""
     store = case.store
     put(store, "main", entry("one", "two"), mark("pin", seq=1, ord=1), entry("three"), mark("pin", seq=3, ord=0))
@@ -311,7 +311,7 @@ def check_pins(case: Case) -> None:
     equal(texts(store, "main"), ["one", "two", "three"], "the texts")
 
 
-def check_cuts(case: Case) -> None:
+def check_cuts(case: LedgerCase) -> None:
     """A cut is stored with its turn, per view, unless a decision of that number is there already."""
     store = case.store
     record_call(store, "main", cut("v", 1, 0))
@@ -327,7 +327,7 @@ def check_cuts(case: Case) -> None:
     equal(every, ([cut("v", 1, 0), cut("v", 2, 2)], [cut("w", 1, 3)], []), "all cuts of each view")
 
 
-def check_inherited_cuts(case: Case) -> None:
+def check_inherited_cuts(case: LedgerCase) -> None:
     """A fork inherits earlier cuts, continues their numbers, and leaves its source unchanged."""
     store = case.store
     append(store, "main", "one")
@@ -350,7 +350,7 @@ def check_inherited_cuts(case: Case) -> None:
     equal(store.last_cut(deeper, "v"), cut("v", 2, 3), "the newest cut of a fork of the fork")
 
 
-def check_manifests(case: Case) -> None:
+def check_manifests(case: LedgerCase) -> None:
     """A manifest is stored at the first new entry of its commit; a fork has those from before its entry."""
     store = case.store
     append(store, "main", "one", key="k")
@@ -373,7 +373,7 @@ def check_manifests(case: Case) -> None:
     equal(newest.seq if newest else None, 2, "where the fork's newest manifest of the view stands")
 
 
-def check_inputs(case: Case) -> None:
+def check_inputs(case: LedgerCase) -> None:
     """Inputs of manifests are stored once, and deleted with the last manifest that names them."""
     store = case.store
     system = "the rules \ud83d".encode("utf-8", "surrogatepass")

@@ -9,7 +9,7 @@ from nexus.ledger.sessions import Alias, NewRefUpdate
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
     WAIT_SECONDS,
-    Case,
+    LedgerCase,
     append,
     entry,
     equal,
@@ -28,7 +28,7 @@ MINUTE_MS = 60_000
 # leases ---------------------------------------------------------------------------------------------------------------
 
 
-def check_lease(case: Case) -> None:
+def check_lease(case: LedgerCase) -> None:
     """A lease has one holder until it expires or is given back, and belongs to a session whatever its name."""
     store = case.store
     first = store.take_lease("main", "ann", 60_000)
@@ -49,7 +49,7 @@ def check_lease(case: Case) -> None:
     equal(case.open("another").take_lease("main", "bob", 60_000).holder, "bob", "the holder for another tenant")
 
 
-def check_longest_lease(case: Case) -> None:
+def check_longest_lease(case: LedgerCase) -> None:
     """No lease lasts longer than two minutes."""
     short = case.store.take_lease("main", "ann", 1)
     long = case.store.take_lease("main", "ann", 1_000 * MINUTE_MS)
@@ -58,7 +58,7 @@ def check_longest_lease(case: Case) -> None:
     equal(case.store.take_lease("main", "bob", MINUTE_MS).holder, "ann", "the holder")
 
 
-def check_lease_and_clock(case: Case) -> None:
+def check_lease_and_clock(case: LedgerCase) -> None:
     """A lease lasts by the store's own clock, whatever the time of day."""
     store = case.store
     store.take_lease("main", "ann", MINUTE_MS)
@@ -67,7 +67,7 @@ def check_lease_and_clock(case: Case) -> None:
         equal(case.open().take_lease("main", "bob", MINUTE_MS).holder, "ann", f"the holder at {now_ms}")
 
 
-def check_lease_tokens(case: Case) -> None:
+def check_lease_tokens(case: LedgerCase) -> None:
     """Each holder of a lease gets a larger token than all before, and renewing keeps it."""
     store = case.store
     tokens = [store.take_lease("main", "ann", MINUTE_MS).fence]
@@ -79,7 +79,7 @@ def check_lease_tokens(case: Case) -> None:
     holds(tokens[0] > 0 and tokens == sorted(set(tokens)), f"expected rising tokens from 1, found {tokens}")
 
 
-def check_moved_leases(case: Case) -> None:
+def check_moved_leases(case: LedgerCase) -> None:
     """A lease follows its session to another name, and no other session's lease does."""
     store = case.store
     append(store, "old", "one")
@@ -97,7 +97,7 @@ def check_moved_leases(case: Case) -> None:
     equal(store.take_lease("new", "eve", MINUTE_MS).holder, "eve", "the holder after the lease was given back")
 
 
-def check_lease_of_commits(case: Case) -> None:
+def check_lease_of_commits(case: LedgerCase) -> None:
     """A commit takes a free lease with its token, and writes nothing if another has it; a later one ends it."""
     store = case.store
     if not getattr(store, "changes_leases_in_commits", False):
@@ -133,7 +133,7 @@ def write(store: LedgerStore, session: str, text: str, fence: int | None, *new: 
     return store.commit(session, Commit((entry(text), *new), fence=fence))
 
 
-def check_later_writers(case: Case) -> None:
+def check_later_writers(case: LedgerCase) -> None:
     """A later writer shuts out all earlier ones, which write nothing; each token may write again until then."""
     store = case.store
     tokens: list[int] = []
@@ -153,7 +153,7 @@ def check_later_writers(case: Case) -> None:
     equal(texts(store, "main"), ["by 0", "by 0", "by 1", "by 2", "by 2", "by nobody", "by 2"], "the texts")
 
 
-def check_taken_fences(case: Case) -> None:
+def check_taken_fences(case: LedgerCase) -> None:
     """Token 0 takes the next one: all writers and holders before are too late, and later ones are not."""
     store = case.store
     ann = store.take_lease("main", "ann", MINUTE_MS).fence
@@ -175,7 +175,7 @@ def check_taken_fences(case: Case) -> None:
         write(store, "main", "late", bob)
 
 
-def check_fences_of_repeats(case: Case) -> None:
+def check_fences_of_repeats(case: LedgerCase) -> None:
     """A commit whose entries are all known is answered, whoever wrote meanwhile."""
     new = Commit((entry("one", keys=("k",)),), fence=case.store.take_lease("main", "ann", MINUTE_MS).fence)
     case.store.commit("main", new)
@@ -184,7 +184,7 @@ def check_fences_of_repeats(case: Case) -> None:
     write(case.store, "main", "three", later.fence)
 
 
-def check_fences_of_failed_commits(case: Case) -> None:
+def check_fences_of_failed_commits(case: LedgerCase) -> None:
     """A commit that fails takes no token: the writer before goes on."""
     token = write(case.store, "main", "one", 0).fence
     with raises(HeadMoved, "a commit for another head"):
@@ -195,7 +195,7 @@ def check_fences_of_failed_commits(case: Case) -> None:
     equal(texts(case.store, "main"), ["one", "two"], "the texts")
 
 
-def check_fences_of_renamed_sessions(case: Case) -> None:
+def check_fences_of_renamed_sessions(case: LedgerCase) -> None:
     """A token of before a renaming still writes after it, by either name, and is too late after a later writer."""
     store = case.store
     write(store, "old", "one", 0)
@@ -210,7 +210,7 @@ def check_fences_of_renamed_sessions(case: Case) -> None:
     equal(texts(store, "new"), ["one", "as old", "as new", "later"], "the texts")
 
 
-def check_fences_of_tenants(case: Case) -> None:
+def check_fences_of_tenants(case: LedgerCase) -> None:
     """Tenants do not share fences."""
     other = case.open("other")
     tokens = [write(case.store, "main", "one", 0).fence for _ in range(3)]
@@ -218,7 +218,7 @@ def check_fences_of_tenants(case: Case) -> None:
     write(other, "main", "two", tokens[0])
 
 
-def check_fences_opened_again(case: Case) -> None:
+def check_fences_opened_again(case: LedgerCase) -> None:
     """Fences are intact after closing and opening again."""
     if not case.backend.durable:
         return
@@ -232,7 +232,7 @@ def check_fences_opened_again(case: Case) -> None:
     holds(store.take_lease("main", "ann", MINUTE_MS).fence > second, "expected a larger token for the next holder")
 
 
-def check_two_writers_at_once(case: Case) -> None:
+def check_two_writers_at_once(case: LedgerCase) -> None:
     """Of two threads that write with different tokens, none with the smaller one's comes after the larger one's."""
     stores = (case.store, case.open())
     small = case.store.take_lease("main", "ann", 0).fence
@@ -253,7 +253,7 @@ def check_two_writers_at_once(case: Case) -> None:
     equal(stored[stored.index("large") :], ["large"] * 20, "the texts from the first of the larger token's")
 
 
-def check_tokens_taken_at_once(case: Case) -> None:
+def check_tokens_taken_at_once(case: LedgerCase) -> None:
     """Threads that take tokens at once, by lease or by commit, get one each."""
     stores = (case.store, case.open())
     append(case.store, "main", "one")
@@ -284,7 +284,7 @@ def go_on(store: LedgerStore, session: str, turn: TurnPosition, *new: NewEntry) 
     return store.commit(session, Commit(new or (entry("goes on", starts_turn=False),), turn=turn, fence=0))
 
 
-def refused(case: Case, session: str, turn: TurnPosition, what: str) -> None:
+def refused(case: LedgerCase, session: str, turn: TurnPosition, what: str) -> None:
     """Check that a turn cannot be continued, and that nothing is written."""
     before = list(case.store.dump())
     for new in ((), (entry("late", starts_turn=False), mark("completed"))):
@@ -293,7 +293,7 @@ def refused(case: Case, session: str, turn: TurnPosition, what: str) -> None:
     equal(list(case.store.dump()), before, f"what is stored after {what}")
 
 
-def check_open_turns(case: Case) -> None:
+def check_open_turns(case: LedgerCase) -> None:
     """Entries that continue a turn are written while it is the newest, and not after its end: a failed one is tried again."""
     store = case.store
     failed = position(append(store, "main", "question"))
@@ -310,7 +310,7 @@ def check_open_turns(case: Case) -> None:
     refused(case, "main", TurnPosition(1, 1, 0), "no turn")
 
 
-def check_ends_of_turns(case: Case) -> None:
+def check_ends_of_turns(case: LedgerCase) -> None:
     """A turn ends once, and no later turn takes the entries of an earlier one."""
     first = append(case.store, "main", "one")
     second = append(case.store, "main", "two")
@@ -319,7 +319,7 @@ def check_ends_of_turns(case: Case) -> None:
     equal(sorted(type(result).__name__ for result in results), ["Committed", "TurnSuperseded"], "two ends at once")
 
 
-def check_rewound_turns(case: Case) -> None:
+def check_rewound_turns(case: LedgerCase) -> None:
     """A turn that a rewind removed is not continued, also when another turn has its number since."""
     store = case.store
     append(store, "main", "one")
@@ -338,7 +338,7 @@ def check_rewound_turns(case: Case) -> None:
     refused(case, "main", turn, "a turn of a session that went back to its start")
 
 
-def check_turns_of_forks(case: Case) -> None:
+def check_turns_of_forks(case: LedgerCase) -> None:
     """A fork inside a turn continues it apart from its source."""
     store = case.store
     question = append(store, "main", "question")
@@ -351,7 +351,7 @@ def check_turns_of_forks(case: Case) -> None:
     refused(case, "branch", turn, "the turn that ended in the fork")
 
 
-def check_turns_of_other_sessions(case: Case) -> None:
+def check_turns_of_other_sessions(case: LedgerCase) -> None:
     """A turn is continued in its own session only: by its other names, and not by another session of its label."""
     store = case.store
     question = append(store, "main", "question")
@@ -367,7 +367,7 @@ def check_turns_of_other_sessions(case: Case) -> None:
     refused(case, "new", turn, "a turn whose label points to another session")
 
 
-def check_turns_of_erased_sessions(case: Case) -> None:
+def check_turns_of_erased_sessions(case: LedgerCase) -> None:
     """A turn of an erased session is not continued, also when its label is used again."""
     store = case.store
     for label in ("main", "other"):

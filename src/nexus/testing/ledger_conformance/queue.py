@@ -25,7 +25,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
     START_MS,
-    Case,
+    LedgerCase,
     append,
     equal,
     holds,
@@ -59,7 +59,7 @@ def _events(store: LedgerStore) -> list[EventRecord]:
 # accepting ------------------------------------------------------------------------------------------------------------
 
 
-def check_accepted_events(case: Case) -> None:
+def check_accepted_events(case: LedgerCase) -> None:
     """Accepted events are numbered in order over all sessions, and read back as they were given."""
     store = case.store
     new = [
@@ -83,7 +83,7 @@ def check_accepted_events(case: Case) -> None:
     equal(accept(store, "main", "e4")[0].number, 4, "the number of the next event")
 
 
-def check_known_events(case: Case) -> None:
+def check_known_events(case: LedgerCase) -> None:
     """An event whose key is known adds nothing, whatever its body and state."""
     store = case.store
     (first,) = accept(store, "main", "e")
@@ -99,7 +99,7 @@ def check_known_events(case: Case) -> None:
     equal(store.accept_events([]), [], "no event")
 
 
-def check_refused_events(case: Case) -> None:
+def check_refused_events(case: LedgerCase) -> None:
     """Events without an id, or with an unknown state, are refused with all others of their call."""
     store = case.store
     good = NewQueuedEvent("good", "main", "{}")
@@ -115,7 +115,7 @@ def check_refused_events(case: Case) -> None:
     equal([(event.id, event.state) for event in store.queued_events()], [("e", "queued")], "what is stored")
 
 
-def check_events_accepted_at_once(case: Case) -> None:
+def check_events_accepted_at_once(case: LedgerCase) -> None:
     """Of eight threads on two stores that accept the same events at once, one adds each, and all get its row."""
     stores = (case.store, case.open())
     new = [NewQueuedEvent(f"e{number}", "main", "{}") for number in range(20)]
@@ -136,7 +136,7 @@ def check_events_accepted_at_once(case: Case) -> None:
 # keys -----------------------------------------------------------------------------------------------------------------
 
 
-def check_ids_of_two_sessions(case: Case) -> None:
+def check_ids_of_two_sessions(case: LedgerCase) -> None:
     """Equal ids in two sessions are two events, and are changed and answered apart."""
     store = case.store
     pair = "\ud83d\ude00"
@@ -152,7 +152,7 @@ def check_ids_of_two_sessions(case: Case) -> None:
     equal([result.added for result in repeats], [False] * 5, "what was added the second time")
 
 
-def check_ids_of_two_principals(case: Case) -> None:
+def check_ids_of_two_principals(case: LedgerCase) -> None:
     """Equal ids of two principals in one session are two events."""
     new = [NewQueuedEvent("e", "main", who, principal=who) for who in ("", "ann", "bob", HOSTILE)]
     for is_new in (True, False):
@@ -165,7 +165,7 @@ def check_ids_of_two_principals(case: Case) -> None:
     )
 
 
-def check_events_with_an_id(case: Case) -> None:
+def check_events_with_an_id(case: LedgerCase) -> None:
     """The events with an id are those with exactly this id, by number and in any state."""
     store = case.store
     others = ("e1", "e\x1f", "e\x1fmore", "e ", "", "E", event_key("e", "main", ""))
@@ -177,7 +177,7 @@ def check_events_with_an_id(case: Case) -> None:
         equal(ids(store.events_with_id(id_)), [id_] if id_ else [], f"the events with the id {id_!r}")
 
 
-def check_events_under_both_names(case: Case) -> None:
+def check_events_under_both_names(case: LedgerCase) -> None:
     """An event of a renamed session is known under each of its names, however often it was renamed."""
     store = case.store
     append(store, "first", "one")
@@ -195,7 +195,7 @@ def check_events_under_both_names(case: Case) -> None:
     equal([event.session for event in store.queued_events()], ["third", "third"], "their session now")
 
 
-def check_keys_of_earlier_versions(case: Case) -> None:
+def check_keys_of_earlier_versions(case: LedgerCase) -> None:
     """An event that an earlier version stored has its id as its key, and is known for its session only."""
     store = case.store
     append(store, "main", "one")
@@ -222,7 +222,7 @@ def old_event(tenant: str, id_: str, number: int, session: str) -> EventRecord:
 # changing -------------------------------------------------------------------------------------------------------------
 
 
-def check_changed_events(case: Case) -> None:
+def check_changed_events(case: LedgerCase) -> None:
     """Only events in an expected state change; their number, body and time of acceptance stay."""
     store = case.store
     before = accept(store, "main", "a", "b", "c")
@@ -243,7 +243,7 @@ def check_changed_events(case: Case) -> None:
     equal(store.update_events([a], "done", expected=[]), [], "an update that expects no state")
 
 
-def check_one_start_at_once(case: Case) -> None:
+def check_one_start_at_once(case: LedgerCase) -> None:
     """Of eight threads that start the same event, one does."""
     (event,) = accept(case.store, "main", "e")
     stores = (case.store, case.open())
@@ -257,7 +257,7 @@ def check_one_start_at_once(case: Case) -> None:
     equal(ids(started), ["e"], "the starts")
 
 
-def check_finished_events(case: Case) -> None:
+def check_finished_events(case: LedgerCase) -> None:
     """Finished events are deleted when they are old enough; others stay, and a deleted id is new again."""
     store = case.store
     accept(store, "main", "done", "failed", "dropped", "queued", "running", "new")
@@ -278,7 +278,7 @@ def check_finished_events(case: Case) -> None:
 # reading --------------------------------------------------------------------------------------------------------------
 
 
-def check_listed_events(case: Case) -> None:
+def check_listed_events(case: LedgerCase) -> None:
     """Events are listed by number, by session and state; sessions with open events by their first one."""
     store = case.store
     for number, session in enumerate(("b", "a", "b", "c", "a", "d")):
@@ -299,7 +299,7 @@ def check_listed_events(case: Case) -> None:
         equal(actual, wanted, f"the events: {what}")
 
 
-def check_events_of_renamed_sessions(case: Case) -> None:
+def check_events_of_renamed_sessions(case: LedgerCase) -> None:
     """Events follow their session: by its new label, its earlier ones and its aliases."""
     store = case.store
     append(store, "old", "one")
@@ -327,7 +327,7 @@ def check_events_of_renamed_sessions(case: Case) -> None:
     equal(ids(store.queued_events("later")), ["e3"], "the events of the removed alias")
 
 
-def check_events_of_archived_sessions(case: Case) -> None:
+def check_events_of_archived_sessions(case: LedgerCase) -> None:
     """A session keeps its events when it is moved, and a retired label keeps those that no alias leads away."""
     store = case.store
     append(store, "main", "one")
@@ -338,7 +338,7 @@ def check_events_of_archived_sessions(case: Case) -> None:
     equal((ids(store.queued_events("main")), store.queued_sessions()), (["e"], ["main"]), "the events after retiring")
 
 
-def check_events_of_tenants(case: Case) -> None:
+def check_events_of_tenants(case: LedgerCase) -> None:
     """No tenant sees or changes another one's events, and equal keys do not meet."""
     other = case.open("other")
     (event,) = accept(case.store, "main", "e")
@@ -354,7 +354,7 @@ def check_events_of_tenants(case: Case) -> None:
 # storage --------------------------------------------------------------------------------------------------------------
 
 
-def check_events_opened_again(case: Case) -> None:
+def check_events_opened_again(case: LedgerCase) -> None:
     """Accepted events and their states are intact after closing and opening again."""
     if not case.backend.durable:
         return
@@ -368,7 +368,7 @@ def check_events_opened_again(case: Case) -> None:
     holds(not accepted.added, "expected a known event, found it added again")
 
 
-def check_erased_events(case: Case) -> None:
+def check_erased_events(case: LedgerCase) -> None:
     """Erasing a session deletes its events, under its earlier names too; others stay."""
     store = case.store
     append(store, "old", "one")
@@ -385,7 +385,7 @@ def check_erased_events(case: Case) -> None:
     equal(_events(store), [], "the events after everything was erased")
 
 
-def check_events_erased_by_key(case: Case) -> None:
+def check_events_erased_by_key(case: LedgerCase) -> None:
     """Erasing events by key deletes these, in any state, and no other: their ids are new again."""
     store = case.store
     accept(store, "main", "secret", "kept", "answered")
@@ -397,7 +397,7 @@ def check_events_erased_by_key(case: Case) -> None:
     holds(accepted.added, "expected an erased id to be new again, found it known")
 
 
-def check_records_of_events(case: Case) -> None:
+def check_records_of_events(case: LedgerCase) -> None:
     """Events are the last records of a dump, by number; they are loaded once, and keep the state that the store has."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     append(source, "main", "one")
@@ -415,7 +415,7 @@ def check_records_of_events(case: Case) -> None:
     equal(event.state if event else "", "done", "the state of an event that went on since")
 
 
-def check_conflicting_events(case: Case) -> None:
+def check_conflicting_events(case: LedgerCase) -> None:
     """Records of other events at the same number or key are refused as a whole."""
     accept(case.store, "main", "e1", "e2")
     before = list(case.store.dump())
@@ -427,7 +427,7 @@ def check_conflicting_events(case: Case) -> None:
         equal(list(case.store.dump()), before, "what is stored")
 
 
-def check_damaged_events(case: Case) -> None:
+def check_damaged_events(case: LedgerCase) -> None:
     """An event that does not match its hash is never served or changed."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     accept(source, "main", "fine", "bad")
@@ -461,7 +461,7 @@ def _of_tenant(record: Record, tenant: str) -> Record:
     return record
 
 
-def check_events_of_a_closed_store(case: Case) -> None:
+def check_events_of_a_closed_store(case: LedgerCase) -> None:
     """Every call of the queue on a closed store raises LedgerUnusable."""
     store = case.open()
     (event,) = accept(store, "main", "e")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from nexus.ledger.sessions import Alias, NewRefUpdate, SessionMetadata
 from nexus.ledger.store import LedgerStore
-from nexus.testing.ledger_conformance.harness import Case, append, entry, equal, holds, put, rename, thread_of
+from nexus.testing.ledger_conformance.harness import LedgerCase, append, entry, equal, holds, put, rename, thread_of
 
 
-def check_listed_in_pages_after_changes(case: Case) -> None:
+def check_listed_in_pages_after_changes(case: LedgerCase) -> None:
     """Pages are the list after forks, renaming, merging, archiving, retiring and erasing, and after new entries."""
     store = case.store
     names = ("a", "b", "c", "d", "e", "f")
@@ -49,7 +49,7 @@ def _equal_pages(store: LedgerStore, when: str) -> None:
             equal([info for page in pages for info in page], infos, f"the pages of {size} {when}")
 
 
-def check_related_sessions(case: Case) -> None:
+def check_related_sessions(case: LedgerCase) -> None:
     """Sessions that a session spawned or owns are found under each of its names, whatever characters these have."""
     store = case.store
     long = "x" * 80

@@ -10,7 +10,7 @@ from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
     START_MS,
-    Case,
+    LedgerCase,
     append,
     entry,
     equal,
@@ -28,7 +28,7 @@ from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult, a
 # names ----------------------------------------------------------------------------------------------------------------
 
 
-def check_facts_of_the_first(case: Case) -> None:
+def check_facts_of_the_first(case: LedgerCase) -> None:
     """The first commit gives a session its metadata; later commits change nothing."""
     facts = SessionMetadata("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
     put(case.store, "main", entry("one"), facts=facts)
@@ -39,7 +39,7 @@ def check_facts_of_the_first(case: Case) -> None:
     equal(plain.facts if plain else None, SessionMetadata(), "the facts of a session that was given none")
 
 
-def check_pointer_moves(case: Case) -> None:
+def check_pointer_moves(case: LedgerCase) -> None:
     """Updates are numbered, keep the metadata when none is given, and are refused when another came before."""
     store = case.store
     append(store, "main", "one")
@@ -70,7 +70,7 @@ def check_pointer_moves(case: Case) -> None:
     equal(texts(store, "new"), ["one"], "the texts of a label that was made by a move")
 
 
-def check_wrong_threads(case: Case) -> None:
+def check_wrong_threads(case: LedgerCase) -> None:
     """An update to a thread that is not there, or was erased, is refused."""
     store = case.store
     append(store, "main", "one")
@@ -85,7 +85,7 @@ def check_wrong_threads(case: Case) -> None:
     equal(list(store.dump()), before, "what is stored")
 
 
-def check_archived(case: Case) -> None:
+def check_archived(case: LedgerCase) -> None:
     """An archived or deleted session is listed on request only; it can be appended to, and stays archived."""
     store = case.store
     for name in ("active", "archived", "deleted"):
@@ -117,7 +117,7 @@ def check_archived(case: Case) -> None:
         )
 
 
-def check_listed(case: Case) -> None:
+def check_listed(case: LedgerCase) -> None:
     """Sessions are listed newest first, with the counts of their whole paths."""
     store = case.store
     facts = SessionMetadata(title="T", persona="p")
@@ -140,7 +140,7 @@ def check_listed(case: Case) -> None:
     equal(store.session_info("unknown"), None, "the line of a name without a session")
 
 
-def check_listed_in_pages(case: Case) -> None:
+def check_listed_in_pages(case: LedgerCase) -> None:
     """Pages of the list, one after the other, are the list; each session's own line is the one in it."""
     store = case.store
     put(store, "main", entry("one", at_ms=10), entry("two", at_ms=20), entry("three", at_ms=30))
@@ -184,7 +184,7 @@ def check_listed_in_pages(case: Case) -> None:
     )
 
 
-def check_retired(case: Case) -> None:
+def check_retired(case: LedgerCase) -> None:
     """A label whose newest update has no thread is retired: its session is none, until it is used again."""
     store = case.store
     append(store, "main", "one")
@@ -201,7 +201,7 @@ def check_retired(case: Case) -> None:
     )
 
 
-def check_aliases(case: Case) -> None:
+def check_aliases(case: LedgerCase) -> None:
     """An alias leads wherever a session is named, also over another alias, until it is removed."""
     store = case.store
     append(store, "main", "one", key="k")
@@ -227,7 +227,7 @@ def check_aliases(case: Case) -> None:
     equal(store.ref_updates("main")[-1].reason, "fork", "the newest move of the session")
 
 
-def check_renamed(case: Case) -> None:
+def check_renamed(case: LedgerCase) -> None:
     """A renamed session is found by its old name and can be continued by either."""
     store = case.store
     append(store, "old", "one")
@@ -239,7 +239,7 @@ def check_renamed(case: Case) -> None:
     equal([info.label for info in store.sessions(every=True)], ["new"], "the sessions")
 
 
-def check_session_before_alias(case: Case) -> None:
+def check_session_before_alias(case: LedgerCase) -> None:
     """A session comes before an alias of its name, and a label that is retired falls through to it."""
     store = case.store
     append(store, "main", "one")
@@ -254,7 +254,7 @@ def check_session_before_alias(case: Case) -> None:
     equal(store.resolve("main"), "main", "what the session's name stands for")
 
 
-def check_circles_of_aliases(case: Case) -> None:
+def check_circles_of_aliases(case: LedgerCase) -> None:
     """Aliases in a circle are refused, and never followed for ever."""
     store = case.store
     append(store, "main", "one")
@@ -269,7 +269,7 @@ def check_circles_of_aliases(case: Case) -> None:
     equal(store.resolve("c"), "main", "what the last alias stands for")
 
 
-def check_parents(case: Case) -> None:
+def check_parents(case: LedgerCase) -> None:
     """A subagent's session names its parent by session, turn and call, and all three must be there."""
     store = case.store
     put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), starts_turn=False))
@@ -300,7 +300,7 @@ def check_parents(case: Case) -> None:
     holds(store.thread_of("second") is not None, "expected a session whose parent is named by an alias, found none")
 
 
-def check_circles_of_parents(case: Case) -> None:
+def check_circles_of_parents(case: LedgerCase) -> None:
     """No session is its own parent or a parent of one of its parents."""
     store = case.store
     append(store, "a", "one")
@@ -329,7 +329,7 @@ def expect_hits(store: LedgerStore, wanted: dict[str, list[str]]) -> None:
         equal(search_texts(store, query), hits, f"the messages with {query!r}")
 
 
-def check_all_words(case: Case) -> None:
+def check_all_words(case: LedgerCase) -> None:
     """All words must occur, in any order, case and accent, and as whole words."""
     for text in (
         "the Blue harbour",
@@ -352,7 +352,7 @@ def check_all_words(case: Case) -> None:
     expect_hits(case.store, wanted)
 
 
-def check_phrases(case: Case) -> None:
+def check_phrases(case: LedgerCase) -> None:
     """Words in double quotes must be adjacent."""
     for text in ("deep blue sea", "the sea is deep, blue", "a sea, deep blue", "blue deep"):
         append(case.store, "main", text)
@@ -366,7 +366,7 @@ def check_phrases(case: Case) -> None:
     expect_hits(case.store, wanted)
 
 
-def check_without_spaces(case: Case) -> None:
+def check_without_spaces(case: LedgerCase) -> None:
     """A run of Chinese, Japanese or Korean characters is a phrase, found inside longer text."""
     contents = (
         "我们在北京大学见面", "北大在京", "東京タワーに行く", "서울에서 만나요", "the 北京 office", "𠀀𠀁 rare",
@@ -391,7 +391,7 @@ def check_without_spaces(case: Case) -> None:
     expect_hits(case.store, wanted)
 
 
-def check_many_scripts(case: Case) -> None:
+def check_many_scripts(case: LedgerCase) -> None:
     """Every word of a message finds it, whatever its script."""
     contents = (
         "Мой чай и ёлка", "Ελληνικά ᾠδή ΤΈΛΟΣ", "Tiếng Việt rất đẹp", "Łódź straße ǅ İstanbul", "हिन्दी में लिखा", "สวัสดี ครับ",
@@ -404,7 +404,7 @@ def check_many_scripts(case: Case) -> None:
             equal(search_texts(case.store, query), [text], f"the messages with {query!r}")
 
 
-def check_parts_of_names(case: Case) -> None:
+def check_parts_of_names(case: LedgerCase) -> None:
     """The parts of a name are words, and a name in snake case is one word too; emoji and other widths are found."""
     contents = ("getUserName(id)", "get_user_name", "สวัสดีครับ", "ship it 🚀", "ＦＵＬＬ width")
     for text in contents:
@@ -415,7 +415,7 @@ def check_parts_of_names(case: Case) -> None:
     expect_hits(case.store, wanted)
 
 
-def check_parts_and_roles(case: Case) -> None:
+def check_parts_and_roles(case: LedgerCase) -> None:
     """Words are found in text, thinking, tool calls and results, limited to the given roles."""
     contents = (
         user("zebra asked"),
@@ -438,7 +438,7 @@ def check_parts_and_roles(case: Case) -> None:
     equal(case.store.search(Query("zebra", roles=("system",))), [], "a role without the word")
 
 
-def check_path_of_a_session(case: Case) -> None:
+def check_path_of_a_session(case: LedgerCase) -> None:
     """A session's search sees its path only, which for a fork includes the shared entries."""
     store = case.store
     for text in ("word one", "word two", "word three"):
@@ -459,7 +459,7 @@ def check_path_of_a_session(case: Case) -> None:
     equal(search_texts(store, "word", "main"), ["word one"], "the hits after a rewind")
 
 
-def check_pages(case: Case) -> None:
+def check_pages(case: LedgerCase) -> None:
     """Limit and offset give all hits once, in either order; the newest is what was appended last, whatever its time.
 
     Hits that only a deleted session has take no place on a page.
@@ -485,7 +485,7 @@ def check_pages(case: Case) -> None:
     equal(len(case.store.search(Query("word", every=True, limit=100))), 50, "the hits with those of deleted sessions")
 
 
-def check_what_a_hit_says(case: Case) -> None:
+def check_what_a_hit_says(case: LedgerCase) -> None:
     """A hit has the message's position, turn, role, time and text, and its sessions."""
     store = case.store
     append(store, "main", "first")
@@ -501,7 +501,7 @@ def check_what_a_hit_says(case: Case) -> None:
     equal(store.search(Query("needle", order="newest")), wanted, "the hits")
 
 
-def check_hostile_queries(case: Case) -> None:
+def check_hostile_queries(case: LedgerCase) -> None:
     """No query is an error: one without a word finds nothing, and a search engine's own words are words."""
     append(case.store, "main", "cats AND dogs")
     append(case.store, "main", "dogs near cats")

@@ -25,7 +25,7 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.testing.ledger_conformance.harness import (
     HOSTILE,
-    Case,
+    LedgerCase,
     append,
     compaction,
     cut,
@@ -70,14 +70,14 @@ def fill(store: LedgerStore) -> None:
         store.calibrate(provider, model, StoredCalibration(factor, 3, 4 if factor == 61 else 0))
 
 
-def filled(case: Case) -> tuple[LedgerStore, list[Record]]:
+def filled(case: LedgerCase) -> tuple[LedgerStore, list[Record]]:
     """Return a ledger in memory on the case's clock with something of every kind, and its records."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     fill(source)
     return source, list(source.dump())
 
 
-def check_order_of_records(case: Case) -> None:
+def check_order_of_records(case: LedgerCase) -> None:
     """Records come in their fixed order: images, threads each with what is theirs, moves, aliases, calibrations."""
     fill(case.store)
     records = list(case.store.dump())
@@ -112,7 +112,7 @@ def _key(record: Record) -> tuple[int | str, ...]:
     return (0,)
 
 
-def check_same_records(case: Case) -> None:
+def check_same_records(case: LedgerCase) -> None:
     """The same calls by the same clock give the same records as `SqliteLedger` in memory."""
     fill(case.store)
     _, wanted = filled(case)
@@ -125,7 +125,7 @@ def _same(actual: Sequence[Record], wanted: Sequence[Record]) -> None:
     equal(len(actual), len(wanted), "the number of records")
 
 
-def check_there_and_back(case: Case) -> None:
+def check_there_and_back(case: LedgerCase) -> None:
     """Records that are loaded into an empty ledger give the same records, and the same reads, again."""
     source, records = filled(case)
     store = case.store
@@ -153,7 +153,7 @@ def check_there_and_back(case: Case) -> None:
     _same(list(store.dump()), list(source.dump()))
 
 
-def check_loaded_twice(case: Case) -> None:
+def check_loaded_twice(case: LedgerCase) -> None:
     """Loading existing records again adds nothing, also into a ledger that was continued since."""
     fill(case.store)
     records = list(case.store.dump())
@@ -164,7 +164,7 @@ def check_loaded_twice(case: Case) -> None:
     _same(list(case.store.dump()), store_later)
 
 
-def check_loaded_later(case: Case) -> None:
+def check_loaded_later(case: LedgerCase) -> None:
     """A newer dump of the same ledger adds the new records only."""
     source, records = filled(case)
     case.store.load(records)
@@ -176,7 +176,7 @@ def check_loaded_later(case: Case) -> None:
     equal(append(case.store, "z", "later", key="k").added, 0, "entries added with a key that was loaded")
 
 
-def check_conflicts(case: Case) -> None:
+def check_conflicts(case: LedgerCase) -> None:
     """Records of another history at the same places are refused as a whole."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
@@ -200,7 +200,7 @@ def check_conflicts(case: Case) -> None:
         _same(list(store.dump()), before)
 
 
-def check_torn_write_is_detected(case: Case) -> None:
+def check_torn_write_is_detected(case: LedgerCase) -> None:
     """Records that do not fit together are refused as a whole."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
@@ -232,7 +232,7 @@ def check_torn_write_is_detected(case: Case) -> None:
     equal(case.store.load(records), len(records) - 1, "how many records were new when none is missing")
 
 
-def check_damage(case: Case) -> None:
+def check_damage(case: LedgerCase) -> None:
     """A record that does not match its hash is loaded as it is and never served."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two"), entry("three"))
@@ -253,7 +253,7 @@ def check_damage(case: Case) -> None:
     equal(texts(case.store, "other"), ["fine"], "another session")
 
 
-def check_lost_entries(case: Case) -> None:
+def check_lost_entries(case: LedgerCase) -> None:
     """An entry that a repair found lost is loaded, keeps its place in the chain, and holds nothing."""
     source = SqliteLedger(":memory:", clock_ms=case.clock)
     put(source, "main", entry("one"), entry("two", keys=("k",)), entry("three"))
@@ -281,7 +281,7 @@ def _entries(records: Sequence[Record]) -> list[EntryRecord]:
 # erase ----------------------------------------------------------------------------------------------------------------
 
 
-def check_erased_entries_stay_erased(case: Case) -> None:
+def check_erased_entries_stay_erased(case: LedgerCase) -> None:
     """Erased text is found nowhere; only a thread's number remains, marked as erased."""
     store = case.store
     append(store, "kept", "harmless")
@@ -304,7 +304,7 @@ def check_erased_entries_stay_erased(case: Case) -> None:
     equal(append(store, "next", "one").thread, 3, "the number of the next thread")
 
 
-def check_forks_depend(case: Case) -> None:
+def check_forks_depend(case: LedgerCase) -> None:
     """Nothing is deleted while a fork continues it, or another label points to it."""
     store = case.store
     append(store, "main", "one")
@@ -331,7 +331,7 @@ def check_forks_depend(case: Case) -> None:
     equal(store.sessions(every=True), [], "the sessions")
 
 
-def check_threads_in_use(case: Case) -> None:
+def check_threads_in_use(case: LedgerCase) -> None:
     """Threads with an entry from after a time are not deleted if that time is named, nor anything with them."""
     store = case.store
     append(store, "old", "one")
@@ -349,7 +349,7 @@ def check_threads_in_use(case: Case) -> None:
     equal(store.erase([]).threads, (), "the threads deleted with nothing")
 
 
-def check_fork_and_source_together(case: Case) -> None:
+def check_fork_and_source_together(case: LedgerCase) -> None:
     """A session and its forks are deleted together."""
     store = case.store
     append(store, "main", "one")
@@ -365,7 +365,7 @@ def check_fork_and_source_together(case: Case) -> None:
     equal(kinds, {Header, ThreadRecord}, "the kinds of records that are left")
 
 
-def check_images_in_use(case: Case) -> None:
+def check_images_in_use(case: LedgerCase) -> None:
     """An image goes with the last message that shows it."""
     store = case.store
     shared = Message("user", (Image("image/png", data="c2hhcmVk"),))
@@ -380,7 +380,7 @@ def check_images_in_use(case: Case) -> None:
     equal([record for record in store.dump() if isinstance(record, BlobRecord)], [], "the images left")
 
 
-def check_aliases_go_too(case: Case) -> None:
+def check_aliases_go_too(case: LedgerCase) -> None:
     """Aliases from and to a deleted label go with it; its threads may stay."""
     store = case.store
     append(store, "main", "one")
@@ -394,7 +394,7 @@ def check_aliases_go_too(case: Case) -> None:
     equal(store.thread(1).head_seq, 1, "the head of the thread that the label pointed to")
 
 
-def check_everything(case: Case) -> None:
+def check_everything(case: LedgerCase) -> None:
     """Deleting everything leaves a tenant nothing but the last thread's number, and other tenants' rows alone."""
     other = case.open("other")
     for store in (case.store, other):

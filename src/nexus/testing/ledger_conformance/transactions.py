@@ -21,7 +21,7 @@ from nexus.ledger.sessions import Alias, NewRefUpdate, Query, SessionMetadata
 from nexus.testing.ledger_conformance.harness import (
     START_MS,
     WAIT_SECONDS,
-    Case,
+    LedgerCase,
     append,
     compaction,
     cut,
@@ -44,7 +44,7 @@ from nexus.types.message import Image, Message, TokenSize, user
 # conditions -----------------------------------------------------------------------------------------------------------
 
 
-def check_same_payload(case: Case) -> None:
+def check_same_payload(case: LedgerCase) -> None:
     """A key that comes again with the same payload adds nothing and reports the session's head."""
     append(case.store, "main", "one", key="k1")
     append(case.store, "main", "two")
@@ -55,7 +55,7 @@ def check_same_payload(case: Case) -> None:
     equal(list(case.store.dump()), before, "what is stored")
 
 
-def check_other_payload(case: Case) -> None:
+def check_other_payload(case: LedgerCase) -> None:
     """A key that comes again with another payload is refused, and nothing is stored."""
     append(case.store, "main", "one", key="k1")
     before = list(case.store.dump())
@@ -72,7 +72,7 @@ def check_other_payload(case: Case) -> None:
     equal(list(case.store.dump()), before, "what is stored")
 
 
-def check_some_keys(case: Case) -> None:
+def check_some_keys(case: LedgerCase) -> None:
     """Of an entry's several keys all must be known, or none."""
     put(case.store, "main", entry("one", keys=("a", "b")))
     equal(put(case.store, "main", entry("one", keys=("b",))).added, 0, "entries added when one of its keys comes again")
@@ -82,7 +82,7 @@ def check_some_keys(case: Case) -> None:
     equal(case.store.known_keys("main"), {"a": 1, "b": 1}, "the known keys")
 
 
-def check_key_twice_in_a_commit(case: Case) -> None:
+def check_key_twice_in_a_commit(case: LedgerCase) -> None:
     """A key works once within a commit too: the same payload is skipped, another one refuses the whole."""
     committed = put(case.store, "main", entry("one", keys=("k",)), entry("two"), entry("one", keys=("k",)))
     equal((committed.added, texts(case.store, "main")), (2, ["one", "two"]), "what was added")
@@ -95,7 +95,7 @@ def check_key_twice_in_a_commit(case: Case) -> None:
     )
 
 
-def check_counts_are_no_payload(case: Case) -> None:
+def check_counts_are_no_payload(case: LedgerCase) -> None:
     """Other counts of the same messages make no other payload, and the first ones stay."""
     append(case.store, "main", "one", key="k")
     recounted = NewEntry(messages=(SizedMessage(user("one"), TokenSize(9, 9, 9)),), starts_turn=True, keys=("k",))
@@ -103,7 +103,7 @@ def check_counts_are_no_payload(case: Case) -> None:
     equal(entries(case.store, "main")[0].rows[0].size, with_sizes("one")[0].size, "the counts")
 
 
-def check_keys_of_threads(case: Case) -> None:
+def check_keys_of_threads(case: LedgerCase) -> None:
     """A key belongs to the thread that used it; a fork may use an inherited key again."""
     append(case.store, "main", "one", key="k")
     append(case.store, "main", "two", key="later")
@@ -119,7 +119,7 @@ def check_keys_of_threads(case: Case) -> None:
     equal(case.store.holders("unused"), [], "the holders of another key")
 
 
-def check_retry_after_fork_and_rewind(case: Case) -> None:
+def check_retry_after_fork_and_rewind(case: LedgerCase) -> None:
     """The very same append is known on a fork and after a rewind too, as far as their path goes."""
     store = case.store
     append(store, "main", "one", key="k1")
@@ -138,7 +138,7 @@ def check_retry_after_fork_and_rewind(case: Case) -> None:
         append(store, "main", "one", key="k1")
 
 
-def check_expected_head(case: Case) -> None:
+def check_expected_head(case: LedgerCase) -> None:
     """A commit with an expected head is refused when the session has another one, and nothing is stored."""
     store = case.store
     with raises(HeadMoved, "a head expected of a session that is not there"):
@@ -154,7 +154,7 @@ def check_expected_head(case: Case) -> None:
     equal(texts(store, "main"), ["one", "two"], "what is stored")
 
 
-def check_follows(case: Case) -> None:
+def check_follows(case: LedgerCase) -> None:
     """A commit follows an entry that the session must have, by seq and hash; later appends do not matter."""
     store = case.store
     append(store, "main", "one")
@@ -174,7 +174,7 @@ def check_follows(case: Case) -> None:
     equal(store.thread_of("new"), None, "the session that was refused")
 
 
-def check_expected_mark(case: Case) -> None:
+def check_expected_mark(case: LedgerCase) -> None:
     """A compaction is superseded by another checkpoint that came after its plan, and by no append."""
     store = case.store
     put(store, "main", entry("one"), entry("two"))
@@ -191,7 +191,7 @@ def check_expected_mark(case: Case) -> None:
     equal(texts(store, "main"), ["one", "two", "meanwhile"], "what is stored")
 
 
-def check_inherited_mark(case: Case) -> None:
+def check_inherited_mark(case: LedgerCase) -> None:
     """The newest checkpoint of a fork is the one before its fork point."""
     put(case.store, "main", entry("one"), compaction(1, 1, 2), entry("two"), mark("clear"))
     case.store.fork("branch", "main", 3)
@@ -200,7 +200,7 @@ def check_inherited_mark(case: Case) -> None:
         case.store.commit("branch", Commit((entry("four"),), expected_checkpoint=4))
 
 
-def check_whole_or_absent(case: Case) -> None:
+def check_whole_or_absent(case: LedgerCase) -> None:
     """A commit whose second entry is refused leaves nothing behind: no entry, key, image, session or thread."""
     store = case.store
     append(store, "main", "one", key="used")
@@ -221,7 +221,7 @@ def check_whole_or_absent(case: Case) -> None:
     equal(append(store, "after", "it").thread, 2, "the number of the next thread")
 
 
-def check_nothing_added(case: Case) -> None:
+def check_nothing_added(case: LedgerCase) -> None:
     """A commit that adds nothing stores no cut and no manifest."""
     store = case.store
     append(store, "main", "one", key="k")
@@ -231,7 +231,7 @@ def check_nothing_added(case: Case) -> None:
     equal((store.last_cut(thread, "v"), store.assemblies(thread)), (None, []), "cut and manifests")
 
 
-def check_lost_is_not_appended(case: Case) -> None:
+def check_lost_is_not_appended(case: LedgerCase) -> None:
     """An entry of kind `lost` cannot be appended."""
     attempts: tuple[Callable[[], object], ...] = (
         lambda: put(case.store, "main", mark("lost")),
@@ -246,7 +246,7 @@ def check_lost_is_not_appended(case: Case) -> None:
 # tenants and several stores -------------------------------------------------------------------------------------------
 
 
-def check_tenants(case: Case) -> None:
+def check_tenants(case: LedgerCase) -> None:
     """No tenant sees another one's rows, by no method, and equal names and keys do not meet."""
     other = case.open("other")
     new = (entry("word", Message("user", (Image("image/png", data="QUJD"),)), keys=("k",)), compaction(1, 1, 2))
@@ -292,7 +292,7 @@ def check_tenants(case: Case) -> None:
     holds(other.head(1)[1] != case.store.head(1)[1], "expected chain values that differ by tenant, found the same")
 
 
-def check_two_stores(case: Case) -> None:
+def check_two_stores(case: LedgerCase) -> None:
     """Two stores on the same storage see each other's writes at once."""
     other = case.open()
     for number in range(5):
@@ -304,7 +304,7 @@ def check_two_stores(case: Case) -> None:
     equal((case.store.location, case.store.tenant), (other.location, "local"), "place and tenant")
 
 
-def check_snapshots(case: Case) -> None:
+def check_snapshots(case: LedgerCase) -> None:
     """Inside a snapshot all reads see one state, whatever another thread writes; after it they see the new one."""
     store = case.store
     append(store, "main", "one")
@@ -330,7 +330,7 @@ def check_snapshots(case: Case) -> None:
     equal((texts(store, "main"), texts(store, "other")), (["one", "two"], ["word"]), "what is read after it")
 
 
-def check_many_threads(case: Case) -> None:
+def check_many_threads(case: LedgerCase) -> None:
     """Eight threads that append 50 times each to one session lose nothing, and the numbers have no gaps."""
     stores = (case.store, case.open())
 
@@ -352,7 +352,7 @@ def check_many_threads(case: Case) -> None:
         )
 
 
-def check_same_key_at_once(case: Case) -> None:
+def check_same_key_at_once(case: LedgerCase) -> None:
     """Of eight threads that append under one key, one adds the entry, and all get its position."""
     results = together(*[lambda: append(case.store, "main", "one", key="k")] * 8)
     added = sorted(result.added if isinstance(result, Committed) else -1 for result in results)
@@ -360,7 +360,7 @@ def check_same_key_at_once(case: Case) -> None:
     equal((texts(case.store, "main"), len(case.store.threads())), (["one"], 1), "what is stored")
 
 
-def check_one_head_at_once(case: Case) -> None:
+def check_one_head_at_once(case: LedgerCase) -> None:
     """Of eight threads that expect the same head, one is stored and seven are told that it moved."""
     append(case.store, "main", "one")
 
@@ -373,7 +373,7 @@ def check_one_head_at_once(case: Case) -> None:
     equal(case.store.head(1)[0], 2, "the head")
 
 
-def check_calibrations(case: Case) -> None:
+def check_calibrations(case: LedgerCase) -> None:
     """The newest calibration of a provider and model is what holds."""
     store = case.store
     store.calibrate("p", "m", StoredCalibration(60, 1, 9))
@@ -393,7 +393,7 @@ def check_calibrations(case: Case) -> None:
     equal(store.calibrations(), listed, "the list of calibrations")
 
 
-def check_closed(case: Case) -> None:
+def check_closed(case: LedgerCase) -> None:
     """Every call on a closed store raises LedgerUnusable; closing it again does nothing."""
     store = case.open()
     append(store, "main", "one")
@@ -440,7 +440,7 @@ def check_closed(case: Case) -> None:
     equal(texts(case.store, "main"), ["one"], "what another store on the same storage reads")
 
 
-def check_opened_again(case: Case) -> None:
+def check_opened_again(case: LedgerCase) -> None:
     """Everything written is intact after closing and opening again; a store that is not durable may lose all of it."""
     append(case.store, "main", "one", key="k")
     case.store.fork("branch", "main", 1)
@@ -462,7 +462,7 @@ def check_opened_again(case: Case) -> None:
         )
 
 
-def check_base(case: Case) -> None:
+def check_base(case: LedgerCase) -> None:
     """A commit with a base makes a session that continues it, and is refused if the session is there."""
     store = case.store
     append(store, "main", "one")
@@ -481,7 +481,7 @@ def check_base(case: Case) -> None:
     equal(list(store.dump()), before, "what is stored after refusals")
 
 
-def check_manifest_of_a_later_entry(case: Case) -> None:
+def check_manifest_of_a_later_entry(case: LedgerCase) -> None:
     """A manifest is stored at the entry that the commit names, with the hash of a head that the commit stores."""
     store = case.store
     row = AssemblyRow("v", {"head": 2, "head_hash": ""}, 7)

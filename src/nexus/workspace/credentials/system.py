@@ -21,7 +21,7 @@ MIN_PRIORITY = 1
 """Priority that `keyring` recommends. Backends below it store nothing, lose everything, or use plain files."""
 
 
-class Backend(Protocol):
+class KeyringStore(Protocol):
     """The used part of a `keyring` backend."""
 
     priority: float
@@ -51,7 +51,7 @@ class _Answer(Generic[T]):
 def fetch(service: str, name: str, timeout_s: float) -> Secret | None:
     """Return the keyring's value for a name, or None. Raises CredentialError, PackageMissing."""
 
-    def call(backend: Backend) -> Secret | None:
+    def call(backend: KeyringStore) -> Secret | None:
         value: object = backend.get_password(service, name)
         if value is not None and not isinstance(value, str):
             raise TypeError
@@ -65,7 +65,7 @@ def fetch(service: str, name: str, timeout_s: float) -> Secret | None:
 def put(service: str, name: str, secret: Secret, timeout_s: float) -> None:
     """Store the value, and read it back, because some backends drop it. Raises as `fetch`."""
 
-    def call(backend: Backend) -> bool:
+    def call(backend: KeyringStore) -> bool:
         backend.set_password(service, name, secret.reveal())
         return backend.get_password(service, name) == secret.reveal()
 
@@ -76,7 +76,7 @@ def put(service: str, name: str, secret: Secret, timeout_s: float) -> None:
 def delete(service: str, name: str, timeout_s: float) -> bool:
     """Delete the value. Return whether there was one. Raises as `fetch`."""
 
-    def call(backend: Backend) -> bool:
+    def call(backend: KeyringStore) -> bool:
         if backend.get_password(service, name) is None:
             return False
         backend.delete_password(service, name)
@@ -85,7 +85,7 @@ def delete(service: str, name: str, timeout_s: float) -> bool:
     return _ask(call, name, timeout_s)
 
 
-def _ask(call: Callable[[Backend], T], name: str, timeout_s: float) -> T:
+def _ask(call: Callable[[KeyringStore], T], name: str, timeout_s: float) -> T:
     """Return the result of a call of the backend in a thread of its own."""
     try:
         import keyring
@@ -95,7 +95,7 @@ def _ask(call: Callable[[Backend], T], name: str, timeout_s: float) -> T:
 
     def run() -> None:
         try:
-            backend = cast("Backend", keyring.get_keyring())
+            backend = cast("KeyringStore", keyring.get_keyring())
             # A chain of backends has the priority of its best one, which comes first.
             first = next(iter(getattr(backend, "backends", ())), backend)
             if first.priority < MIN_PRIORITY:

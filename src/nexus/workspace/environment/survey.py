@@ -21,7 +21,7 @@ from nexus.workspace.credentials.index import CredentialEntry, is_name, is_valid
 from nexus.workspace.credentials.store import Credentials
 from nexus.workspace.environment.machine import EnvironmentSnapshot, Probe, is_program
 from nexus.workspace.skills.discovery import used_skills
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 from nexus.workspace.sources.skills import discover_skills
 
 GENERAL = "General"  # category of skills that name none
@@ -62,7 +62,7 @@ class Surveys:
         self._snapshots.clear()
 
 
-def survey(workspace: WorkspaceContext, credentials: Credentials, now_ms: int, probe: Probe) -> Environment:
+def survey(workspace: EngineWorkspace, credentials: Credentials, now_ms: int, probe: Probe) -> Environment:
     """Return the current environment. Runs no program, asks no keyring, keeps no value; unreadable files are warnings."""
     skills = discover_skills(workspace).skills
     used, warnings = used_skills(workspace.files.root) if workspace.files is not None else ({}, [])

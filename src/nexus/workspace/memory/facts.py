@@ -222,7 +222,7 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int, str]]:
             yield "none" if is_comment else "text", first, end, ""
 
 
-class LogEntry(Struct, frozen=True):
+class HistoryEntry(Struct, frozen=True):
     """An entry of the log."""
 
     number: int  # from 1
@@ -236,7 +236,7 @@ def log_line(at: str, text: str) -> str:
     return "\n".join([f"[{at}] {first}", *(f"{INDENT}{line}".rstrip() for line in more)]) + "\n"
 
 
-def log_entries(lines: Iterable[str]) -> Iterator[LogEntry]:
+def log_entries(lines: Iterable[str]) -> Iterator[HistoryEntry]:
     """Yield the entries, oldest first. A line that starts with a time in brackets begins one; text above is one too."""
     number = 0
     at = ""
@@ -248,8 +248,8 @@ def log_entries(lines: Iterable[str]) -> Iterator[LogEntry]:
             continue
         if text := "\n".join(parts).strip():
             number += 1
-            yield LogEntry(number, at, text)
+            yield HistoryEntry(number, at, text)
         at = match[1]
         parts = [line[match.end() :].rstrip("\r\n")]
     if text := "\n".join(parts).strip():
-        yield LogEntry(number + 1, at, text)
+        yield HistoryEntry(number + 1, at, text)

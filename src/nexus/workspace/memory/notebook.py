@@ -27,7 +27,7 @@ from nexus.workspace.memory.changes import PROFILE, Change, StoredFact
 from nexus.workspace.memory.facts import (
     SECTION,
     Fact,
-    LogEntry,
+    HistoryEntry,
     comparison_key,
     facts_of,
     log_entries,
@@ -119,7 +119,7 @@ class Notebook:
         """Return the facts of the memory file, numbered from 1; none of an unchanged template."""
         return facts_of(self.text())
 
-    def entries(self) -> Iterator[LogEntry]:
+    def entries(self) -> Iterator[HistoryEntry]:
         """Yield the entries of the log, oldest first."""
         return log_entries(files.lines(self.root, self.log))
 

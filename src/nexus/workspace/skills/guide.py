@@ -15,7 +15,7 @@ from nexus.types.skill import SkillCatalog, SkillInstructions
 from nexus.workspace.environment.machine import Probe
 from nexus.workspace.files.reader import READ_BYTES, Files
 from nexus.workspace.skills.discovery import FILE, SKILLS
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 from nexus.workspace.sources.skills import discover_skills
 
 MAX_FILES = 50
@@ -39,7 +39,7 @@ class SkillGuide(Struct, frozen=True):
         return [*files, *missing]
 
 
-def skill_guide(context: WorkspaceContext, name: str) -> SkillGuide:
+def skill_guide(context: EngineWorkspace, name: str) -> SkillGuide:
     """Return the guide of a skill, without the cap of a context. Raises NotFound with similar names."""
 
     def uncapped(files: Files | None) -> Files | None:
@@ -54,7 +54,7 @@ def skill_guide(context: WorkspaceContext, name: str) -> SkillGuide:
     return SkillGuide(skill.skill.name, skill.body, folder, tuple(files), missing, skill.skill.origin)
 
 
-def all_skills(context: WorkspaceContext) -> SkillCatalog:
+def all_skills(context: EngineWorkspace) -> SkillCatalog:
     """Return all skills, without the limits of a context."""
     return discover_skills(context, max_folders=sys.maxsize)
 
@@ -72,7 +72,7 @@ def find_skill(skills: SkillCatalog, name: str) -> SkillInstructions:
     raise NotFound(f"skill {name!r} not found{next(reasons, '')} ({hint})", code="no_such_skill")
 
 
-def _skill_files(context: WorkspaceContext, skill: SkillInstructions) -> tuple[str, list[str]]:
+def _skill_files(context: EngineWorkspace, skill: SkillInstructions) -> tuple[str, list[str]]:
     """Return a skill's folder and its other files, as sorted paths in the folder, at most MAX_FILES."""
     places = context.skill_index.of(context.files, context.home)
     place = next(place for place in places if place.place == skill.skill.place)

@@ -18,7 +18,7 @@ from nexus.types.tool_definition import SKILL_TOOL, offers_shell, offers_tool, r
 from nexus.workspace.environment.machine import Probe
 from nexus.workspace.skills.discovery import SKILLS
 from nexus.workspace.skills.skill_file import printable_line
-from nexus.workspace.source_context import SourceContext, SourceResult, WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace, SourceContext, SourceResult
 
 MAX_FOLDERS = 300  # number of folders that are read in each place, the first by name
 
@@ -34,7 +34,7 @@ ORIGIN = "nexus:skills"
 _TRUST: dict[SkillPlace, Trust] = {"workspace": "workspace", "user": "user", "packaged": "system"}
 
 
-def discover_skills(workspace: WorkspaceContext, *, max_folders: int = MAX_FOLDERS) -> SkillCatalog:
+def discover_skills(workspace: EngineWorkspace, *, max_folders: int = MAX_FOLDERS) -> SkillCatalog:
     """Return the skills of all places, sorted by name, with warnings. The first skill of a name counts.
 
     Reads `max_folders` folders of each place, the first by name. Empty without a workspace.

@@ -10,7 +10,7 @@ from nexus.types.skill import SkillCatalog
 from nexus.workspace.environment.machine import Probe
 from nexus.workspace.files.reader import FILE_CHARS, Files, home_folder
 from nexus.workspace.prompts import template_texts
-from nexus.workspace.source_context import WorkspaceContext
+from nexus.workspace.source_context import EngineWorkspace
 from nexus.workspace.sources.skills import (
     LOADER,
     active_names,
@@ -30,7 +30,7 @@ class SkillsLoader:
     def __init__(self, workspace: str | Path) -> None:
         root = Path(workspace).expanduser().resolve()
         files, home_files = (Files(folder, templates=template_texts()) for folder in (root, home_folder()))
-        self._workspace = WorkspaceContext(files, home_files)
+        self._workspace = EngineWorkspace(files, home_files)
         self._probe = Probe()
         self.warnings: tuple[ContextWarning, ...] = ()
 
