@@ -34,7 +34,6 @@ from benchmarks.report import NotRun, Outcome, Table, Target
 from benchmarks.sessions import ROOT, Call, long_sessions
 from nexus.assembly.fit.excerpts import is_user_turn
 from nexus.testing.model_server import ModelRequest, Response, Step, model_server, respond
-from nexus.tokens.counter import get_counter
 from nexus.types.message import Message, Text
 
 MAX_CALLS = 60
@@ -203,7 +202,9 @@ class Cache:
 
 
 def _segments(body: Fields) -> Iterator[tuple[str, bool]]:
-    """Yield the blocks of a prompt in their order, and whether they have a breakpoint."""
+    """Yield the blocks of a prompt as they are billed, in their order, and whether they have a breakpoint."""
+    from support.recount import wire_text
+
     parts: list[Any] = [*body.get("tools", ()), *_blocks(body.get("system"))]
     for message in body["messages"]:
         if message.get("tool_calls") or message["role"] == "tool":
@@ -211,8 +212,7 @@ def _segments(body: Fields) -> Iterator[tuple[str, bool]]:
         else:
             parts += [{"role": message["role"], **block} for block in _blocks(message["content"])]
     for part in parts:
-        plain = {name: value for name, value in part.items() if name != "cache_control"}
-        yield json.dumps(plain, ensure_ascii=False, sort_keys=True), "cache_control" in part
+        yield wire_text(part), "cache_control" in part
 
 
 def _blocks(content: Any) -> list[Fields]:
@@ -272,7 +272,7 @@ class Judge:
         self._wire = wire
         self._budget = budget
         self._check = check
-        self._count = cache(get_counter().count)
+        self._count = cache(_independent_count())
         self._recount = _recounter().count
         self.begin()
 
@@ -290,9 +290,10 @@ class Judge:
             figures.tokens += tokens
             figures.cached += read
             figures.cost += cost
-            usage = {**call.reply["usage"], "prompt_tokens": tokens, "prompt_tokens_details": {"cached_tokens": read}}
+            whole = self._recount(request.body)
+            usage = {**call.reply["usage"], "prompt_tokens": whole, "prompt_tokens_details": {"cached_tokens": read}}
             if self._wire == "anthropic":
-                usage = {**call.reply["usage"], "input_tokens": tokens - read, "cache_read_input_tokens": read}
+                usage = {**call.reply["usage"], "input_tokens": whole - read, "cache_read_input_tokens": read}
             return respond(200, {**call.reply, "usage": usage})(request)
 
         return answer
@@ -319,6 +320,13 @@ class Judge:
             if self._count(turn) <= WHOLE_TOKENS:
                 figures.short_turns += 1
                 figures.whole += turn in texts
+
+
+def _independent_count() -> Any:
+    """Return a count of texts that shares nothing with Nexus'."""
+    from support.recount import count_text
+
+    return count_text
 
 
 def _recounter() -> Any:
@@ -392,7 +400,7 @@ def run() -> Outcome:
         (
             "over: bodies above the limit, by a count that shares nothing with Nexus. user turns: of which the first 60",
             " characters are in a session's last request. Short ones have at most 400 tokens.",
-            "Usage in the answers is that of what arrives, in tokens of o200k.",
+            "Usage in the answers is that of what arrives: its JSON without the data of images, in tokens of o200k.",
             "Lightfoot runs in its mode live. It prunes conversations of Anthropic's format alone by default.",
             "MB: resident memory of the proxy's process at the end.",
         ),

@@ -56,7 +56,7 @@ def test_calibrations_of_a_session_leave_one_window(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         window_cache.WindowCache, "__init__", lambda cache, *args: (caches.append(cache), made(cache, *args))[1]
     )
-    with nexus.open(ledger=":memory:", model="claude-sonnet-4-5") as nx:
+    with nexus.open(ledger=":memory:", model="gpt-4o") as nx:
         factors: set[float] = set()
         for turn in range(12):
             ctx = nx.assemble(f"Question {turn} " * 500, session="s")

@@ -76,6 +76,17 @@ def test_calibration_factor_decreases_gradually() -> None:
     assert len(set(factors)) <= 4
 
 
+def test_smaller_usage_of_one_session_does_not_lower_the_estimate_by_content_of_another() -> None:
+    with nexus.open(ledger=":memory:", model="claude-sonnet-4-5") as nx:
+        before = large(nx)
+        for number in range(24):
+            ctx = nx.assemble(f"{number}. {PARAGRAPH * 20}", session="prose")
+            usage = nexus.TokenUsage(ctx.token_budget.used.total * 3 // 4, 3)
+            nx.record(ctx, nexus.AgentResult((assistant("Yes."),), usage, model="claude-sonnet-4-5"))
+        after = large(nx)
+    assert after.token_budget.used.total == before.token_budget.used.total
+
+
 def test_factor_scales_capacity_and_errors_use_provider_tokens() -> None:
     nx = opened()
     nx.ledger.store.calibrate("unknown", "our-model", StoredCalibration(128, 9))

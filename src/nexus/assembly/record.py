@@ -51,10 +51,17 @@ def parse_calibration_key(calibrated: str) -> tuple[str, bool]:
 
 
 def calibration_factor(model: Model, calibration: StoredCalibration | None) -> float:
-    """Return the calibrated factor, or the model's initial one if that is the same 64th."""
+    """Return the calibrated factor, or the model's initial one if that is the same 64th.
+
+    A correction of the estimate by content never lowers it: what one session's prose used less of, the next session's
+    code uses more of, and a count that is too low breaks the budget.
+    """
     if calibration is None or calibration.factor_64 == initial_calibration(model.initial_factor).factor_64:
         return model.initial_factor
-    return _as_calibration(calibration).factor
+    factor = _as_calibration(calibration).factor
+    if model.content:
+        return max(factor, model.initial_factor)
+    return factor
 
 
 def provisional_factor(model: Model, calibrated: float) -> tuple[float, float | None]:
