@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nexus.interop.detect import read as read_transcripts
     from nexus.interop.importing import ImportReport, import_transcript
     from nexus.interop.readers import FileReader, add_readers
-    from nexus.interop.transcript import Problem, Step, Transcript, TranscriptPiece
+    from nexus.interop.transcript import FileReport, Problem, Step, Transcript, TranscriptPiece
     from nexus.ledger.postgres import PostgresLedger
     from nexus.ledger.sessions import NewQueuedEvent
     from nexus.ledger.sqlite import SqliteLedger
@@ -49,6 +49,7 @@ __all__ = [
     "Bus",
     "EngineWorkspace",
     "FileReader",
+    "FileReport",
     "FilledWindow",
     "ImportReport",
     "LedgerStore",
@@ -108,7 +109,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.interop.detect": "detect as detect_format read as read_transcripts",
             "nexus.interop.importing": "ImportReport import_transcript",
             "nexus.interop.readers": "FileReader add_readers",
-            "nexus.interop.transcript": "TranscriptPiece Problem Step Transcript",
+            "nexus.interop.transcript": "FileReport TranscriptPiece Problem Step Transcript",
             "nexus.ledger.postgres": "PostgresLedger",
             "nexus.ledger.sessions": "NewQueuedEvent",
             "nexus.ledger.sqlite": "SqliteLedger",

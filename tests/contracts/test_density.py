@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -17,9 +17,29 @@ COMPLEX_FUNCTIONS = 2.4
 
 MOST_BRANCHES = 20
 MOST_METHODS = 25
+MOST_FIELDS = 15
 
 DOCUMENTED = {"ContextManager": 28}
 """Classes whose methods are those that a document prints."""
+
+WIDE = {
+    # Stored records: their keys are fixed.
+    "Compaction",
+    "Cut",
+    "Manifest",
+    # Reports: each field is a printed line or a key of `--json`.
+    "CallReport",
+    "ImportReport",
+    "Stats",
+    # Public values: programs make them, or read them, by these names.
+    "AssembledContext",
+    "Event",
+    "Model",
+    "RecordedTurn",
+    "Settings",
+    "SettingsChanges",
+}
+"""Classes that may have more fields."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -72,6 +92,12 @@ def nodes() -> list[ast.AST]:
     return [node for module in modules().values() for node in ast.walk(module.tree)]
 
 
+def wide_classes(found: Iterable[ast.AST]) -> set[str]:
+    """Return the names of the classes with more than `MOST_FIELDS` annotated fields of their own."""
+    classes = (node for node in found if isinstance(node, ast.ClassDef))
+    return {one.name for one in classes if sum(isinstance(child, ast.AnnAssign) for child in one.body) > MOST_FIELDS}
+
+
 @pytest.mark.parametrize("kind", CEILINGS)
 def test_expressions_that_hold_several_steps_are_rare(kind: str) -> None:
     lines = sum(module.text.count("\n") for module in modules().values())
@@ -92,6 +118,17 @@ def test_a_class_has_at_most_25_methods() -> None:
         if isinstance(node, ast.ClassDef)
     }
     assert {name: number for name, number in methods.items() if number > MOST_METHODS} == DOCUMENTED
+
+
+def test_only_records_and_public_values_have_more_than_15_fields() -> None:
+    assert wide_classes(nodes()) == WIDE, "group the fields by what they are about, and pass functions what they read"
+
+
+def test_fields_of_a_class_are_counted_with_and_without_a_value() -> None:
+    fields = "".join(f"  f{number}: int{' = 0' * (number % 2)}\n" for number in range(MOST_FIELDS + 1))
+    methods = "  KIND = 1\n  def f(self):\n    local: int = 0\n"
+    tree = ast.parse(f"class Wide:\n{fields}{methods}class Narrow:\n{fields.partition(chr(10))[2]}{methods}")
+    assert wide_classes(ast.walk(tree)) == {"Wide"}
 
 
 def test_steps_in_one_expression_are_counted() -> None:

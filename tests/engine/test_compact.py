@@ -134,7 +134,7 @@ def test_compaction_is_due_when_full_and_plans_40_percent() -> None:
         ctx = nx.assemble(event, budget=int(full / 1.05), profile="bare")
         assert ctx.compaction_due and ctx.cut is not None
         plan = ctx.plan()
-        assert plan is not None and plan.trigger == "context_limit"
+        assert plan is not None and plan.draft.trigger == "context_limit"
         assert plan.kept_tokens + plan.summary_tokens <= 0.4 * full / 1.05
         assert nx.compact(plan=plan)
         after = nx.assemble(event, budget=int(full / 1.05), profile="bare")

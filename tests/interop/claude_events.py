@@ -43,7 +43,7 @@ def read(path: Path, *events: Event, data: bytes | None = None) -> Transcript:
     file = path / "session.jsonl"
     file.write_bytes(lines(*events) if data is None else data)
     (transcript,) = claude_code.read(file)
-    assert sum(transcript.counted.values()) + transcript.message_lines == transcript.lines
+    assert sum(transcript.report.counted.values()) + transcript.report.message_lines == transcript.report.lines
     return transcript
 
 

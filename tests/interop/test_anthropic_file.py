@@ -70,7 +70,7 @@ def test_message_keys_are_independent_of_system_text(tmp_path: Path) -> None:
 def test_damaged_message_is_reported_and_rest_is_read(tmp_path: Path) -> None:
     (found,) = read(tmp_path, json.dumps({"messages": [CHAT[0], {"role": "tool"}, CHAT[3]]}))
     assert [message.text() for message in messages(found)] == ["go", "done"]
-    assert [problem.text for problem in found.problems] == ["message 1: not a message: 'role' is 'tool'"]
+    assert [problem.text for problem in found.report.problems] == ["message 1: not a message: 'role' is 'tool'"]
 
 
 def test_file_without_messages_is_rejected(tmp_path: Path) -> None:

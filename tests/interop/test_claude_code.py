@@ -79,7 +79,7 @@ def test_hook_progress_between_messages_makes_no_fork(tmp_path: Path) -> None:
     )
     assert shown(found.steps) == ["go", "?c1", "!c1", "done"]
     assert found.forks == ()
-    assert found.counted == {"progress": 2, "system/stop_hook_summary": 1}
+    assert found.report.counted == {"progress": 2, "system/stop_hook_summary": 1}
 
 
 def test_message_inserted_by_hook_stays_on_the_path(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_second_root_is_a_cleared_conversation(tmp_path: Path) -> None:
 def test_missing_parent_joins_previous_message_and_is_reported(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "one"), said("a1", "gone", "m1", text("yes")), user("u2", "a1", "two"))
     assert shown(found.steps) == ["one", "yes", "two"]
-    assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "broken link")]
+    assert [(problem.line, problem.kind) for problem in found.report.problems] == [(2, "broken link")]
 
 
 def boundary(uuid: str, logical: str, trigger: str = "auto") -> Event:
@@ -129,13 +129,13 @@ def test_boundary_and_summary_become_one_compaction(tmp_path: Path) -> None:
     step = found.steps[2]
     assert (step.summary, step.trigger, step.tokens_before) == ("What happened so far", "context_limit", 167000)
     assert step.keys == ("b1", "s1")
-    assert found.counted == {}
+    assert found.report.counted == {}
 
 
 def test_compaction_boundary_without_summary_is_counted(tmp_path: Path) -> None:
     events = [user("u1", None, "go"), boundary("b1", "u1", "manual"), user("s1", "b1", "sum", isCompactSummary=True)]
     before, after = read(tmp_path, *events[:2]), read(tmp_path, *events)
-    assert (shown(before.steps), before.counted) == (["go"], {"system/compact_boundary": 1})
+    assert (shown(before.steps), before.report.counted) == (["go"], {"system/compact_boundary": 1})
     assert shown(after.steps) == ["go", "compaction"]
     assert after.steps[1].trigger == "manual"
 
@@ -143,7 +143,7 @@ def test_compaction_boundary_without_summary_is_counted(tmp_path: Path) -> None:
 def test_boundary_without_summary_starts_new_conversation(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "go"), boundary("b1", "u1"), user("u2", "b1", "on"))
     assert shown(found.steps) == ["go", "clear", "on"]
-    assert [problem.kind for problem in found.problems] == ["compaction without summary"]
+    assert [problem.kind for problem in found.report.problems] == ["compaction without summary"]
 
 
 def test_side_chains_are_separate_conversations(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_progress_lines_of_agent_become_its_conversation(tmp_path: Path) -> None
         said("a2", "r1", "m2", text("done")),
     )
     assert shown(found.steps) == ["go", "?c1", "!c1", "done"]
-    assert found.problems == ()
+    assert found.report.problems == ()
     (agent,) = found.sidechains
     assert (agent.source_id, agent.call_id) == ("scout", "c1")
     assert shown(agent.steps) == ["search", "I search.+?d1", "!d1"]
@@ -209,7 +209,10 @@ def test_two_objects_on_one_line_are_both_read(tmp_path: Path) -> None:
     data = lines(first).rstrip() + b"\x00 " + lines(second).rstrip() + b"{oops\n" + lines(user("u2", "a1", "on"))
     found = read(tmp_path, data=data)
     assert shown(found.steps) == ["go", "yes", "on"]
-    assert [(problem.line, problem.kind) for problem in found.problems] == [(1, "several values"), (1, "not JSON")]
+    assert [(problem.line, problem.kind) for problem in found.report.problems] == [
+        (1, "several values"),
+        (1, "not JSON"),
+    ]
 
 
 def test_file_of_one_side_chain_is_that_conversation(tmp_path: Path) -> None:
@@ -253,7 +256,7 @@ def test_times_models_and_usage_are_kept(tmp_path: Path) -> None:
     )
     assert found.steps[0].at_ms == found.steps[0].messages[0].at_ms == 1770529400294
     assert found.steps[1].usage == TokenUsage(1, 2)
-    assert (found.model, found.omitted) == ("model-1", {"toolUseResult": 1})
+    assert (found.model, found.report.omitted) == ("model-1", {"toolUseResult": 1})
 
 
 def test_title_is_used_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:
@@ -262,7 +265,7 @@ def test_title_is_used_when_its_leaf_is_in_the_file(tmp_path: Path) -> None:
         {"type": "summary", "summary": "Here", "leafUuid": "u1"},
     ]
     found = read(tmp_path, *summaries, user("u1", None, "go"))
-    assert (found.title, found.counted) == ("Here", {"summary": 2})
+    assert (found.title, found.report.counted) == ("Here", {"summary": 2})
     assert read(tmp_path, summaries[0], user("u1", None, "go")).title == ""
 
 
@@ -286,8 +289,8 @@ def test_torn_last_line_is_reported_and_rest_is_read(tmp_path: Path) -> None:
     whole = lines(user("u1", None, "go"), said("a1", "u1", "m1", text("yes")))
     found = read(tmp_path, data=whole[:-20])
     assert shown(found.steps) == ["go"]
-    assert found.counted == {"(torn last line)": 1}
-    assert [(problem.line, problem.kind) for problem in found.problems] == [(2, "torn last line")]
+    assert found.report.counted == {"(torn last line)": 1}
+    assert [(problem.line, problem.kind) for problem in found.report.problems] == [(2, "torn last line")]
 
 
 def test_damaged_lines_are_counted_and_children_keep_position(tmp_path: Path) -> None:
@@ -295,21 +298,21 @@ def test_damaged_lines_are_counted_and_children_keep_position(tmp_path: Path) ->
     data = lines(user("u1", None, "go"), broken) + b"\x00\x00\x00\n{oops\n[1]\n\n" + lines(user("u2", "a1", "on"))
     found = read(tmp_path, data=data)
     assert shown(found.steps) == ["go", "on"]
-    assert found.counted == {
+    assert found.report.counted == {
         "(damaged message)": 1,
         "(NUL bytes)": 1,
         "(not JSON)": 1,
         "(no event)": 1,
         "(blank)": 1,
     }
-    assert [problem.line for problem in found.problems] == [2, 3, 4, 5]
+    assert [problem.line for problem in found.report.problems] == [2, 3, 4, 5]
 
 
 def test_repeated_line_is_read_once_and_shared_id_keeps_both(tmp_path: Path) -> None:
     found = read(tmp_path, user("u1", None, "go"), user("u1", None, "go"), user("u1", None, "other"))
-    assert found.counted == {"(duplicate)": 1}
+    assert found.report.counted == {"(duplicate)": 1}
     assert len(set(found.all_keys())) == len(found.all_keys())
-    assert [problem.kind for problem in found.problems] == ["duplicate", "duplicate"]
+    assert [problem.kind for problem in found.report.problems] == ["duplicate", "duplicate"]
     assert "other" in shown(found.steps)
 
 
@@ -376,7 +379,7 @@ def test_any_events_count_each_line_once_and_keep_keys_on_growth(
     folder = tmp_path_factory.getbasetemp()
     whole = read(folder, *events)
     keys = [key for step in whole.all_steps() if step.kind != "clear" for key in step.keys]
-    assert len(keys) == len(set(keys)) == whole.message_lines
+    assert len(keys) == len(set(keys)) == whole.report.message_lines
     for number, fork in enumerate(whole.forks):
         before = whole.steps if fork.branch == -1 else whole.forks[fork.branch].steps
         assert fork.branch < number

@@ -34,7 +34,7 @@ def test_api_error_is_the_failure_of_its_turn(tmp_path: Path) -> None:
         said("a2", "u2", "m2", text("done"), stop_reason="end_turn"),
         notice("e2", "a2", ERROR),
     )
-    assert (found.counted, found.message_lines) == ({"assistant/api_error": 2}, 5)
+    assert (found.report.counted, found.report.message_lines) == ({"assistant/api_error": 2}, 5)
     with nexus.open(ledger=":memory:") as nx:
         (report,) = import_transcript(nx, found)
         first, second = nx.ledger.turns(report.session)
@@ -65,7 +65,7 @@ def test_reply_after_an_api_error_completes_the_turn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_error", [True, False])
 def test_notice_at_the_beginning_or_alone_is_counted_only(tmp_path: Path, *, is_error: bool) -> None:
     found = read(tmp_path, notice("e1", None, "No response requested.", is_error=is_error), user("u1", "e1", "go"))
-    assert found.counted == {"assistant/api_error" if is_error else "assistant/synthetic": 1}
+    assert found.report.counted == {"assistant/api_error" if is_error else "assistant/synthetic": 1}
     assert [step.kind for step in found.steps] == ["messages"]
 
 
@@ -76,7 +76,7 @@ def test_notice_that_is_no_error_is_counted_only_and_remains_a_link(tmp_path: Pa
         notice("n1", "u1", "No response requested.", is_error=False),
         user("u2", "n1", "two"),
     )
-    assert (found.counted, found.problems) == ({"assistant/synthetic": 1}, ())
+    assert (found.report.counted, found.report.problems) == ({"assistant/synthetic": 1}, ())
     assert [message.text() for step in found.steps for message in step.messages] == ["one", "two"]
 
 

@@ -26,14 +26,14 @@ def test_message_taken_into_the_turn_is_read_before_the_answer(tmp_path: Path, c
     assert found.forks == ()
     (message,) = found.steps[3].messages
     assert (message.role, message.source, message.at_ms) == ("user", "human", 1770528867000)
-    assert found.counted == {"queue-operation": 1}
+    assert found.report.counted == {"queue-operation": 1}
 
 
 def test_queued_message_with_its_own_line_is_read_once(tmp_path: Path) -> None:
     events = [*BEFORE, queue("enqueue", "next"), *AFTER, queue("dequeue"), user("u2", "a2", "next")]
     found = read(tmp_path, *events, said("a3", "u2", "m3", text("fine")))
     assert shown(found.steps) == ["go", "?c1", "!c1", "done", "next", "fine"]
-    assert found.counted == {"queue-operation": 2}
+    assert found.report.counted == {"queue-operation": 2}
 
 
 def test_removed_message_with_its_own_line_is_read_once(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_attachment_with_queued_message_is_read_once(tmp_path: Path) -> None:
     events = [*BEFORE, queue("enqueue", "draft it"), AFTER[0], line, queue("remove", reason="absorbed_mid_turn")]
     found = read(tmp_path, *events, said("a2", "q1", "m2", text("done")))
     assert shown(found.steps) == ["go", "?c1", "!c1", "draft it", "done"]
-    assert (found.steps[3].keys, found.counted) == (("q1",), {"queue-operation": 2})
+    assert (found.steps[3].keys, found.report.counted) == (("q1",), {"queue-operation": 2})
 
 
 def test_notice_of_a_task_is_no_message_of_the_user(tmp_path: Path) -> None:

@@ -107,15 +107,15 @@ def test_line_over_cap_is_skipped_and_reported(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("nexus.interop.json_lines.MAX_LINE_BYTES", 1000)
     long = {**EVENT, "uuid": "u0", "message": {"role": "user", "content": "x" * 5000}}
     (found,) = detect.read(write(tmp_path, by_line(long, EVENT)))
-    assert found.counted == {"(line too long)": 1}
-    assert found.message_lines == 1
+    assert found.report.counted == {"(line too long)": 1}
+    assert found.report.message_lines == 1
 
 
 def test_bytes_that_are_not_utf8_are_kept_and_reported(tmp_path: Path) -> None:
     (found,) = detect.read(write(tmp_path, by_line(EVENT).encode().replace(b'"go"', b'"g\xff"')))
     (message,) = found.steps[0].messages
     assert message.text().encode("utf-8", "surrogateescape") == b"g\xff"
-    assert [problem.kind for problem in found.problems] == ["not UTF-8"]
+    assert [problem.kind for problem in found.report.problems] == ["not UTF-8"]
 
 
 def test_turn_log_that_breaks_off_is_detected(tmp_path: Path) -> None:
@@ -151,4 +151,4 @@ def test_any_bytes_yield_transcripts_or_a_typed_error(
             continue
         assert found
         for transcript in found:
-            assert sum(transcript.counted.values()) + transcript.message_lines == transcript.lines
+            assert sum(transcript.report.counted.values()) + transcript.report.message_lines == transcript.report.lines

@@ -35,7 +35,7 @@ def transcript(folder: Path, *lines: dict[str, Any], name: str = "telegram_42.js
     file = folder / name
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     (found,) = read(file)
-    assert sum(found.counted.values()) + found.message_lines == found.lines
+    assert sum(found.report.counted.values()) + found.report.message_lines == found.report.lines
     return found
 
 

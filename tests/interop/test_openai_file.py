@@ -30,7 +30,7 @@ def read(folder: Path, data: bytes | str, name: str = "chat.json") -> list[Trans
     file.write_bytes(data.encode() if isinstance(data, str) else data)
     found = list(read_openai(file))
     for transcript in found:
-        assert sum(transcript.counted.values()) + transcript.message_lines == transcript.lines
+        assert sum(transcript.report.counted.values()) + transcript.report.message_lines == transcript.report.lines
     return found
 
 
@@ -62,7 +62,7 @@ def test_every_json_layout_yields_the_same_conversation(tmp_path: Path, data: st
     assert [message.role for message in messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert messages[2].parts == (ToolCall("c1", "look", '{"b": 1,  "a": 2}'),)
     assert messages[3].parts == (ToolResult("c1", (Text("one"),), "look"),)
-    assert found.problems == ()
+    assert found.report.problems == ()
     assert [step.starts_turn for step in found.steps] == [False, True, False, False, False]
     assert [step.closes_turn for step in found.steps] == [False, False, False, False, True]
 
@@ -84,7 +84,7 @@ def test_each_line_is_a_conversation_with_its_own_id(tmp_path: Path) -> None:
 
 def test_array_of_conversations_is_read(tmp_path: Path) -> None:
     found = read(tmp_path, json.dumps([{"messages": CHAT}, 7, {"id": "b", "messages": CHAT[:1]}], indent=1))
-    assert [(t.source_id, len(t.steps), len(t.problems)) for t in found] == [
+    assert [(t.source_id, len(t.steps), len(t.report.problems)) for t in found] == [
         ("chat", 5, 0),
         ("chat:2", 0, 1),
         ("b", 1, 0),
@@ -101,7 +101,7 @@ def test_bad_lines_and_messages_are_problems_with_their_line(tmp_path: Path) -> 
     data = "oops\n" + by_line([CHAT[1], {"role": "wizard", "content": "x"}, 7, CHAT[4]]) + '{"role": "us'
     (found,) = read(tmp_path, data)
     assert texts(found) == ["go", "done"]
-    assert [(problem.line, problem.kind) for problem in found.problems] == [
+    assert [(problem.line, problem.kind) for problem in found.report.problems] == [
         (1, "not JSON"),
         (4, "no message"),
         (6, "torn last line"),
@@ -109,14 +109,14 @@ def test_bad_lines_and_messages_are_problems_with_their_line(tmp_path: Path) -> 
     ]
     (inside,) = read(tmp_path, json.dumps({"messages": [CHAT[1], 7, {"role": "user", "content": 5}, CHAT[4]]}))
     assert texts(inside) == ["go", "done"]
-    assert [problem.kind for problem in inside.problems] == ["damaged message"] * 2
+    assert [problem.kind for problem in inside.report.problems] == ["damaged message"] * 2
 
 
 def test_lines_between_conversations_count_for_the_previous(tmp_path: Path) -> None:
     data = "\n" + by_line([{"messages": CHAT[:1]}]) + "oops\n" + by_line([{"messages": CHAT[:2]}]) + "{torn"
     first, second = read(tmp_path, data)
-    assert first.counted == {"(blank)": 1, "conversation": 1, "(not JSON)": 1}
-    assert second.counted == {"conversation": 1, "(torn last line)": 1}
+    assert first.report.counted == {"(blank)": 1, "conversation": 1, "(not JSON)": 1}
+    assert second.report.counted == {"conversation": 1, "(torn last line)": 1}
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"{}", b"[]", b"7\n", b"\x89PNG\r\n\x1a\n\x00\x00"])
@@ -152,5 +152,5 @@ ITEMS: st.SearchStrategy[Any] = st.fixed_dictionaries(
 @given(st.lists(st.one_of(ITEMS, VALUES), min_size=1, max_size=6))
 def test_any_message_is_read_or_reported(tmp_path_factory: pytest.TempPathFactory, items: list[Any]) -> None:
     (found,) = read(tmp_path_factory.getbasetemp(), json.dumps({"messages": items}))
-    assert len(found.steps) + len(found.problems) == len(items)
+    assert len(found.steps) + len(found.report.problems) == len(items)
     assert len(set(found.all_keys())) == len(found.steps)

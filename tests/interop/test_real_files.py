@@ -165,9 +165,9 @@ def test_each_line_is_a_message_or_counted_by_kind(path: Path) -> None:
     boundaries = sum(step.kind == "compaction" for step in transcript.all_steps())
     del kinds["user"], kinds["assistant"]
     assert boundaries == kinds.pop("system/compact_boundary", 0)
-    assert transcript.counted == dict(kinds)
+    assert transcript.report.counted == dict(kinds)
     assert len(message_keys(transcript)) == len(set(message_keys(transcript))) == spoken + boundaries
-    assert transcript.lines == spoken - unlined + boundaries + kinds.total()
+    assert transcript.report.lines == spoken - unlined + boundaries + kinds.total()
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: path.stem)
@@ -213,7 +213,11 @@ def test_conversations_contain_the_texts_of_their_lines() -> None:
     for row, transcript in zip(raw, transcripts, strict=True):
         assert imported(transcript.steps) == account(row["messages"])
         assert len(transcript.all_keys()) == len(row["messages"])
-        assert (transcript.lines, transcript.counted, transcript.problems) == (1, {"conversation": 1}, ())
+        assert (transcript.report.lines, transcript.report.counted, transcript.report.problems) == (
+            1,
+            {"conversation": 1},
+            (),
+        )
 
 
 @pytest.mark.parametrize("cut", [1, 2, 7, 20])

@@ -117,7 +117,7 @@ MUTANTS = (
     ),
     Mutant(
         "a summary leaves a gap of one entry",
-        "nexus.assembly.fit.compaction_plan:plan_compaction", "covers_from=start.seq,", "covers_from=start.seq + 1,", ("covers",),
+        "nexus.assembly.fit.compaction_plan:_draft", "covers_from=start.seq,", "covers_from=start.seq + 1,", ("covers",),
         Script("gpt-4o", 300, "oldest_first", None, 0, (*[ASK] * 5, Step("compact"))),
     ),
     Mutant(

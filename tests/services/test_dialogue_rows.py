@@ -38,7 +38,7 @@ def transcript(folder: Path, value: Any, *, by_line: bool = False) -> Transcript
     file = folder / "rows.json"
     file.write_text("\n".join(map(json.dumps, value)) if by_line else json.dumps(value), "utf-8")
     (found,) = read(file)
-    assert sum(found.counted.values()) + found.message_lines == found.lines
+    assert sum(found.report.counted.values()) + found.report.message_lines == found.report.lines
     return found
 
 
@@ -46,7 +46,7 @@ def transcript(folder: Path, value: Any, *, by_line: bool = False) -> Transcript
 def test_rows_newest_first_are_read_oldest_first(tmp_path: Path, *, by_line: bool) -> None:
     found = transcript(tmp_path, ROWS, by_line=by_line)
     messages = [message for step in found.steps for message in step.messages]
-    assert (found.format, found.source_id, found.problems) == ("dialogue", "o", ())
+    assert (found.format, found.source_id, found.report.problems) == ("dialogue", "o", ())
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
     assert [message.at_ms for message in messages] == [1765378860000 + 60_000 * number for number in range(4)]
     (call,), (result,) = list(messages[1].calls()), list(messages[2].results())
@@ -57,7 +57,7 @@ def test_rows_newest_first_are_read_oldest_first(tmp_path: Path, *, by_line: boo
 def test_rows_oldest_first_are_read_so_and_reported(tmp_path: Path) -> None:
     found = transcript(tmp_path, ROWS[::-1])
     assert [step.keys for step in found.steps] == [step.keys for step in transcript(tmp_path, ROWS).steps]
-    assert [problem.text for problem in found.problems] == [
+    assert [problem.text for problem in found.report.problems] == [
         "rows are oldest first, not newest first: read in this order"
     ]
 
@@ -67,7 +67,7 @@ def test_rows_oldest_first_are_read_so_and_reported(tmp_path: Path) -> None:
 def test_rows_in_any_order_are_read_by_time(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> None:
     found = transcript(tmp_path_factory.getbasetemp(), rows)
     assert [step.at_ms for step in found.steps] == sorted(step.at_ms for step in found.steps)
-    assert len(found.problems) == (rows != ROWS)
+    assert len(found.report.problems) == (rows != ROWS)
 
 
 def test_later_rows_are_added_to_the_session(tmp_path: Path) -> None:

@@ -531,7 +531,7 @@ def test_complete_entries_of_a_log_that_breaks_off_are_imported(tmp_path: Path) 
     assert (last.level, last.requirement, last.position) == ("error", 0, 3)
     (transcript,) = read(write(tmp_path, PRINTED[:-20].encode()))
     assert len(transcript.steps) == 3
-    (problem,) = transcript.problems
+    (problem,) = transcript.report.problems
     assert "entry 2 is the last complete one: not JSON" in str(problem)
 
 
@@ -553,7 +553,9 @@ def test_invalid_entry_is_a_problem_and_others_are_read(tmp_path: Path) -> None:
     messages = [message for step in transcript.steps for message in step.messages]
     assert [message.role for message in messages] == ["system", "user", "assistant"]
     assert messages[1].at_ms == 0
-    assert {problem.kind for problem in transcript.problems} == {f"requirement {number}" for number in (2, 3, 5, 6)}
+    assert {problem.kind for problem in transcript.report.problems} == {
+        f"requirement {number}" for number in (2, 3, 5, 6)
+    }
 
 
 def test_lone_surrogates_and_invalid_utf8_are_kept(tmp_path: Path) -> None:
@@ -562,7 +564,7 @@ def test_lone_surrogates_and_invalid_utf8_are_kept(tmp_path: Path) -> None:
         assert take(nx, tmp_path, data).problems == ()
         assert json.loads(log_text(nx.ledger.entries("log"))) == json.loads(data)
     (transcript,) = read(write(tmp_path, PRINTED.encode().replace(b"lunch options please", b"l\xffnch")))
-    assert [problem.kind for problem in transcript.problems] == ["not UTF-8"]
+    assert [problem.kind for problem in transcript.report.problems] == ["not UTF-8"]
     assert transcript.steps[1].messages[0].text() == "Suggest l\udcffnch."
 
 

@@ -6,6 +6,8 @@ the ledger filled, the last manifest, the time. A cut is a value in the result; 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from nexus.assembly.build import build_context, compaction_planner
 from nexus.assembly.fit.choose import choose_fit, with_content_factor
 from nexus.assembly.fit.result import FitResult
@@ -25,10 +27,11 @@ def assemble(request: Request, profile: Profile, inputs: AssemblyInputs) -> Asse
 def assemble_fitted(request: Request, profile: Profile, inputs: AssemblyInputs) -> tuple[AssembledContext, FitResult]:
     """Return the context for a request, and the result of fitting. Raises BudgetTooSmall, BadEvent."""
     system = gather_system(request, profile, inputs)
-    check_event_size(request, inputs, system)
+    check_event_size(request.event, inputs.scale, system)
     notes, warnings = gather_current(request, profile, inputs, system.blocks)
     chosen = choose_fit(request, profile, inputs, system, notes)
-    return build_context(request, profile, chosen.inputs, system, chosen, warnings), chosen.result
+    inputs = replace(inputs, scale=chosen.scale)
+    return build_context(request, profile, inputs, system, chosen, warnings), chosen.result
 
 
 def plan_compaction_for(
@@ -41,5 +44,5 @@ def plan_compaction_for(
     if inputs.view.message_format.memory is not None:
         return None
     system = gather_system(request, profile, inputs)
-    inputs = with_content_factor(inputs, system)
+    inputs = replace(inputs, scale=with_content_factor(inputs.scale, inputs.window, system))
     return compaction_planner(request, inputs, system.fixed.total, system.fixed.total)(trigger, share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from nexus.assembly.inputs import AssemblyInputs
 from nexus.assembly.manifest import build_manifest, prefix_report
 from nexus.assembly.sent_messages import sent_messages
 from nexus.assembly.token_report import budget_with_usage, token_lines
-from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport, SentMessage
+from nexus.context import Accounting, AssembledContext, EngineState, Planner, Provenance, RepairReport, StoredEvent
 from nexus.errors import BadEvent
 from nexus.providers.openai import NAME_CHANGED, has_changed_name
 from nexus.providers.settings import translate_settings
@@ -28,6 +28,7 @@ from nexus.providers.tools import tool_problems
 from nexus.text.as_received import received_format
 from nexus.text.message_text import unsendable_kind
 from nexus.tokens.calibration import anchor_of
+from nexus.tokens.image_limits import ImageLimits
 from nexus.tokens.image_price import sent_images
 from nexus.tokens.model import Model
 from nexus.types.block import Block, ContextWarning
@@ -37,7 +38,7 @@ from nexus.types.history import History
 from nexus.types.ledger_entries import TurnPosition
 from nexus.types.message import ATTACHED, Image, Message, Note, Part, Text, Unknown
 from nexus.types.profile import Profile
-from nexus.types.request import TOOLS_ORIGIN, Request, system_record
+from nexus.types.request import TOOLS_ORIGIN, Event, Request, system_record
 from nexus.workspace.sendable_images import sendable_image
 
 
@@ -52,9 +53,10 @@ def build_context(
     """Return the context of a call. Raises BadEvent."""
     preamble, notes, result = chosen.preamble, chosen.current, chosen.result
     history, current = _history_and_current(chosen)
-    settings, problems = translate_settings(
-        request.settings.model_config, inputs.model, inputs.model.provider_format, system.tools
-    )
+    scale = inputs.scale
+    model = scale.model
+    session = inputs.session
+    settings, problems = translate_settings(request.settings.model_config, model, model.provider_format, system.tools)
     manifest = build_manifest(request, profile, inputs, system, chosen, settings)
     return AssembledContext(
         system_prompt=system.text,
@@ -62,29 +64,29 @@ def build_context(
         current=current,
         event=chosen.event,
         tools=system.tools,
-        model=request.settings.model or inputs.model.name,
-        provider=inputs.model.provider,
+        model=request.settings.model or model.name,
+        provider=model.provider,
         model_config=dict(request.settings.model_config),
-        token_budget=budget_with_usage(inputs.budget, preamble.fixed, result, inputs.factor),
-        session_label=inputs.session_label or request.session,
-        parent_turn_id=f"{inputs.thread}.{turn}" if (turn := result.window.path.turn) else None,
+        token_budget=budget_with_usage(scale, preamble.fixed, result),
+        session_label=session.label or request.session,
+        parent_turn_id=f"{session.thread}.{turn}" if (turn := result.window.path.turn) else None,
         role=request.settings.role,
         toolset_name=request.settings.toolset,
         permissions_granted=request.settings.permissions,
         source_event_id=request.event.id or None,
         workspace_path=inputs.workspace,
         accounting=Accounting(
-            model_info=inputs.model,
+            model_info=model,
             prefix=prefix_report(inputs, manifest, system, chosen),
-            token_breakdown=token_lines(system, chosen, inputs.factor, inputs.counter),
-            full_share=result.whole_tokens / inputs.available,
-            anchor=anchor_of(inputs.last_manifest, manifest, inputs.factor),
+            token_breakdown=token_lines(system, chosen),
+            full_share=result.whole_tokens / scale.available,
+            anchor=anchor_of(inputs.last.manifest, manifest, scale.factor),
         ),
         provenance=Provenance(
             manifest=manifest,
-            starts_turn=_starts_turn(request, inputs, result.window),
+            starts_turn=_starts_turn(request.event, inputs.stored_event, result.window),
             stored_event=inputs.stored_event,
-            mirrored=inputs.mirrored,
+            mirrored=inputs.mirrored.place,
             memory=inputs.view.message_format.memory,
             blocks=(*system.blocks, *preamble.blocks, *notes.included),
             already_in_history=tuple(notes.already_in_history),
@@ -103,17 +105,17 @@ def build_context(
             system.warnings,
             current_warnings,
             preamble.warnings,
-            _request_warnings(problems, system, inputs),
+            _request_warnings(problems, system, model),
             (ContextWarning(n.source, "omitted from this call: it does not fit the budget") for n in notes.omitted),
-            _fit_warnings(inputs, system, chosen),
+            _fit_warnings(chosen, model, inputs.view.image_limits, has_tools=bool(system.tools)),
         ),
-        repairs=_repairs(result, inputs),
+        repairs=_repairs(result, model),
         _engine=EngineState(
             renderers=inputs.renderers,
             planner=_planner(request, inputs, preamble.fixed.total, manifest.base - result.window.tokens),
-            sent_messages=_sent_messages(chosen, history, current, inputs),
+            sent_messages=partial(sent_messages, chosen, history, current, inputs.stored_event, _own_formats(model)),
             plain_text=inputs.view.message_format.plain_text,
-            position=_position(inputs, result.window),
+            position=_position(session.thread, result.window),
             compact_at=profile.compact_at,
             compact_to=profile.compact_to,
             cut_windows=(inputs.window, result.window) if result.cut else None,
@@ -121,10 +123,10 @@ def build_context(
     )
 
 
-def _repairs(result: FitResult, inputs: AssemblyInputs) -> RepairReport:
+def _repairs(result: FitResult, model: Model) -> RepairReport:
     """Return the changes that made messages and names in them valid, and those that the number of images made."""
     images = result.images
-    is_chat = inputs.model.provider_format == "openai"
+    is_chat = model.provider_format == "openai"
     names = Counter({NAME_CHANGED: sum(map(has_changed_name, result.visible)) if is_chat else 0})
     limited = Counter(
         {
@@ -135,39 +137,29 @@ def _repairs(result: FitResult, inputs: AssemblyInputs) -> RepairReport:
     return RepairReport(dict(+(result.window.fold.changes + Counter(result.repairs) + limited + names)))
 
 
-def _sent_messages(
-    chosen: ChosenFit, history: History, current: tuple[Message, ...], inputs: AssemblyInputs
-) -> Callable[[], tuple[SentMessage, ...]]:
-    """Return the function that computes `AssembledContext.sent_messages`."""
-    return partial(sent_messages, chosen, history, current, inputs.stored_event, _own_formats(inputs.model))
-
-
-def _request_warnings(
-    problems: Iterable[str], system: SystemPrompt, inputs: AssemblyInputs
-) -> Iterator[ContextWarning]:
+def _request_warnings(problems: Iterable[str], system: SystemPrompt, model: Model) -> Iterator[ContextWarning]:
     """Yield the warnings about settings, with these problems, and about tools."""
     yield from (ContextWarning("nexus:settings", problem) for problem in problems)
-    yield from (ContextWarning(TOOLS_ORIGIN, problem) for problem in tool_problems(system.tools, inputs.model))
+    yield from (ContextWarning(TOOLS_ORIGIN, problem) for problem in tool_problems(system.tools, model))
 
 
-def _starts_turn(request: Request, inputs: AssemblyInputs, window: Window) -> bool:
+def _starts_turn(event: Event, stored: StoredEvent | None, window: Window) -> bool:
     """Return whether the event starts a turn; late results may have none."""
-    if inputs.stored_event is not None:
-        return inputs.stored_event.starts_turn
-    return not request.event.results or not window.path.turn
+    if stored is not None:
+        return stored.starts_turn
+    return not event.results or not window.path.turn
 
 
-def _position(inputs: AssemblyInputs, window: Window) -> TurnPosition | None:
+def _position(thread: int, window: Window) -> TurnPosition | None:
     """Return the newest entry of the history; None for a new session."""
-    if inputs.thread:
-        return TurnPosition(inputs.thread, window.head, window.path.turn)
+    if thread:
+        return TurnPosition(thread, window.head, window.path.turn)
     return None
 
 
 def _planner(request: Request, inputs: AssemblyInputs, fixed_tokens: int, other_tokens: int) -> Planner | None:
     """Return the planner of a context that may be compacted."""
-    may_compact = inputs.may_compact and inputs.view.message_format.memory is None
-    if may_compact:
+    if inputs.session.may_compact and inputs.view.message_format.memory is None:
         return compaction_planner(request, inputs, fixed_tokens, other_tokens)
     return None
 
@@ -181,13 +173,10 @@ def compaction_planner(request: Request, inputs: AssemblyInputs, fixed_tokens: i
     """
 
     def plan(trigger: Trigger, share: float) -> CompactionPlan | None:
-        session = request.session
-        view = inputs.view.name
-        keeps_user_turns = inputs.view.strategy in KEEP_USER_TURNS
-        aim = Aim(session, view, inputs.available, share, trigger, inputs.factor, keeps_user_turns=keeps_user_turns)
-        return plan_compaction(
-            inputs.window, fixed_tokens, other_tokens, aim, inputs.mark, inputs.after_mark, inputs.counter
-        )
+        view = inputs.view
+        keeps_user_turns = view.strategy in KEEP_USER_TURNS
+        aim = Aim(request.session, view.name, inputs.scale, share, trigger, keeps_user_turns=keeps_user_turns)
+        return plan_compaction(inputs.window, fixed_tokens, other_tokens, aim, inputs.session)
 
     return plan
 
@@ -260,7 +249,8 @@ def _context_json(request: Request, blocks: list[Block], inputs: AssemblyInputs)
         environment = inputs.source_context.environment.environment
         if environment is not None and names is not None:
             environment = environment.scoped(names)
-    previous = inputs.last_manifest.context_json if inputs.last_manifest is not None else {}
+    last = inputs.last.manifest
+    previous = last.context_json if last is not None else {}
     return system_record(blocks, request.settings.persona, environment, previous)
 
 
@@ -269,13 +259,14 @@ def _distinct(*warnings: Iterable[ContextWarning]) -> tuple[ContextWarning, ...]
     return tuple(dict.fromkeys(chain.from_iterable(warnings)))
 
 
-def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFit) -> list[ContextWarning]:
+def _fit_warnings(
+    chosen: ChosenFit, model: Model, limits: ImageLimits | None, *, has_tools: bool
+) -> list[ContextWarning]:
     """Return the warnings about truncated results of the event, the model, and missing tools."""
     warnings: list[ContextWarning] = []
     result = chosen.result
     # In the format that a message was received in, its parts of unknown kinds are sent.
-    own_formats = _own_formats(inputs.model)
-    limits = inputs.view.image_limits
+    own_formats = _own_formats(model)
     for image in (image for message in chosen.event for image in sent_images(message)):
         sendable = image
         if limits is not None:
@@ -294,9 +285,9 @@ def _fit_warnings(inputs: AssemblyInputs, system: SystemPrompt, chosen: ChosenFi
         count, each = ("1 tool result", "") if number == 1 else (f"{number} tool results", " each")
         text = f"{count} truncated to {limit:,} tokens{each}; the ledger keeps the full text"
         warnings.append(ContextWarning("nexus:event", text))
-    if inputs.model.warning:
-        warnings.append(ContextWarning("nexus:model", inputs.model.warning))
-    if result.window.fold.used_ids and not system.tools:
+    if model.warning:
+        warnings.append(ContextWarning("nexus:model", model.warning))
+    if result.window.fold.used_ids and not has_tools:
         text = "no tools passed, but the history has tool calls; some providers reject such requests (pass tools=…)"
         warnings.append(ContextWarning("nexus:tools", text))
     return warnings

@@ -13,12 +13,14 @@ from msgspec.structs import replace
 
 from nexus.assembly.fit.result import FixedTokens
 from nexus.assembly.fit.truncate_results import LEAST_TOKENS, truncate_text
+from nexus.assembly.fit.window import Window
 from nexus.assembly.formats.registry import block_openings
-from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
+from nexus.assembly.inputs import AssemblyInputs
 from nexus.errors import BudgetTooSmall
 from nexus.text.message_text import escape_note
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import text_tokens_json, tools_tokens
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import Block, ContextWarning, Slot
 from nexus.types.message import Message, Note, Text
 from nexus.types.profile import STORED_NOTES, Profile, Share
@@ -57,12 +59,12 @@ class SystemPrompt:
 def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) -> SystemPrompt:
     """Return the system prompt and the tools."""
     blocks, warnings = gather_slot(profile.system, "system", profile, inputs)
-    blocks.extend(session_instructions(inputs.instructions))
-    if inputs.frozen_blocks is not None:
+    blocks.extend(session_instructions(inputs.session.instructions))
+    if inputs.last.frozen_blocks is not None:
         volatile = ""
         if inputs.source_context.clock == "system":
             volatile = SURROUNDINGS_SOURCE
-        frozen = [block for block in inputs.frozen_blocks if block.source != SYSTEM_SOURCE]
+        frozen = [block for block in inputs.last.frozen_blocks if block.source != SYSTEM_SOURCE]
         blocks, warnings = merge_frozen_blocks(frozen, blocks, warnings, request.settings.skills, volatile)
     if request.settings.system:
         blocks.insert(0, Block("Workspace", "system", request.settings.system, SYSTEM_SOURCE, trust="system"))
@@ -71,27 +73,27 @@ def gather_system(request: Request, profile: Profile, inputs: AssemblyInputs) ->
         tools = canonical(request.tools)
     else:
         tools = inputs.tools
+    counter = inputs.scale.counter
     fixed = FixedTokens(
-        system=text_tokens_json(text, inputs.counter) + REQUEST_TOKENS,
-        tools=tools_tokens([spec.counted() for spec in tools], inputs.counter) if tools else 0,
+        system=text_tokens_json(text, counter) + REQUEST_TOKENS,
+        tools=tools_tokens([spec.counted() for spec in tools], counter) if tools else 0,
     )
     return SystemPrompt(blocks, text, tools, fixed, warnings)
 
 
-def check_event_size(request: Request, inputs: AssemblyInputs, system: SystemPrompt) -> None:
+def check_event_size(event: Event, scale: TokenScale, system: SystemPrompt) -> None:
     """Refuse a user's text that no cut makes room for, before it is escaped, copied and fitted.
 
     Raises BudgetTooSmall, in provider tokens.
     """
-    text = "\n".join(part.text for part in request.event.content if isinstance(part, Text))
-    available = inputs.available - system.fixed.total
+    text = "\n".join(part.text for part in event.content if isinstance(part, Text))
+    available = scale.available - system.fixed.total
     if len(text) <= max(LONG_TEXT, available // 4):
         return
-    tokens = text_tokens_json(text, inputs.counter)
+    tokens = text_tokens_json(text, scale.counter)
     if tokens > HOPELESS * max(available, 0):
         parts = {"system": system.fixed.system, "tools": system.fixed.tools, "current event": tokens}
-        error = BudgetTooSmall(inputs.available, sum(parts.values()), parts, is_lower_bound=True)
-        raise error.scaled(inputs.factor, inputs.budget.available, ROUNDING_TOKENS if inputs.factor != 1 else 0)
+        raise scale.scaled(BudgetTooSmall(scale.available, sum(parts.values()), parts, is_lower_bound=True))
 
 
 def gather_current(
@@ -109,7 +111,7 @@ def gather_current(
         return [], []
     if event.results:
         wanted = {STORED_NOTES, *(("attachments",) if event.attachments else ())}
-        if "date_time" in names and not event.content and _is_time_stale(inputs):
+        if "date_time" in names and not event.content and _is_time_stale(inputs.source_context, inputs.window):
             wanted.add("date_time")
         names = tuple(name for name in names if name in wanted)
     return gather_slot(names, "current", profile, inputs, previous=previous)
@@ -137,14 +139,14 @@ def gather_slot(
         if name not in inputs.sources:
             warnings.append(ContextWarning("nexus:profile", f"source '{name}' not found; omitted (check the profile)"))
             continue
-        read_blocks, notes = _with_last_texts(*inputs.sources[name](context), inputs.last_blocks)
+        read_blocks, notes = _with_last_texts(*inputs.sources[name](context), inputs.last.read_blocks)
         new, repeats = drop_repeated_files(read_blocks, source_of_file)
         blocks.extend(block if block.slot == slot else replace(block, slot=slot) for block in new)
         warnings.extend((*notes, *repeats))
     for share in profile.shares:
         if share.ceiling < 1:
-            limit = int(share.ceiling * inputs.budget.available)
-            warnings.extend(_truncate_layer(blocks, share, limit, inputs.counter))
+            limit = int(share.ceiling * inputs.scale.budget.available)
+            warnings.extend(_truncate_layer(blocks, share, limit, inputs.scale.counter))
     return blocks, warnings
 
 
@@ -257,11 +259,11 @@ def _truncate_layer(blocks: list[Block], share: Share, limit: int, counter: Toke
     return warnings
 
 
-def _is_time_stale(inputs: AssemblyInputs) -> bool:
+def _is_time_stale(sources: SourceContext, window: Window) -> bool:
     """Return True if the history's last timestamp is too old for a tool loop, or if it has messages but none."""
-    if inputs.source_context.clock != "message":
+    if sources.clock != "message":
         return False
-    for row in reversed(inputs.window.rows):
+    for row in reversed(window.rows):
         if any(isinstance(part, Note) and part.origin == DATE_TIME_SOURCE for part in row.message.parts):
-            return inputs.source_context.at_ms - row.message.at_ms > FRESH_MS
-    return bool(inputs.window.rows)
+            return sources.at_ms - row.message.at_ms > FRESH_MS
+    return bool(window.rows)

@@ -18,8 +18,8 @@ from nexus.context import Mirrored, Renderers, StoredEvent
 from nexus.errors import BadEvent
 from nexus.policy import DeniedTool
 from nexus.tokens.budget import TokenBudget, compute_budget
-from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import Block, ContextWarning
 from nexus.types.ledger_entries import Entry, MessageRef
 from nexus.types.message import Image, Message, Text
@@ -28,8 +28,60 @@ from nexus.types.settings import is_neutral, output_limit
 from nexus.types.tool_definition import ToolSpec
 from nexus.workspace.source_context import Source, SourceContext
 
-ROUNDING_TOKENS = 3
-"""Tokens kept free because scaling to a model's own tokens rounds the budget's four parts up."""
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """What the ledger has of a session besides its messages. The defaults are a new session's."""
+
+    thread: int = 0
+    label: str = ""
+    """The session's own label where the request names an alias of it."""
+
+    instructions: tuple[Message, ...] = ()
+    """System messages that open the session."""
+
+    mark: Entry | None = None
+    """The newest clear or the current compaction."""
+
+    after_mark: int = 0
+    """Seq of the newest checkpoint."""
+
+    may_compact: bool = True
+    """False if a compaction was undone and the session has not continued since."""
+
+    @property
+    def mark_seq(self) -> int:
+        """Seq of `mark`, 0 without one."""
+        if self.mark:
+            return self.mark.seq
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastCall:
+    """The view's last recorded call, as far as this one continues it."""
+
+    manifest: StoredManifest | None = None
+    frozen_blocks: tuple[Block, ...] | None = None
+    """Blocks of the system prompt that the session repeats, in profiles that freeze it."""
+
+    read_blocks: Callable[[], tuple[Block, ...]] = tuple[Block, ...]
+    """Reads the call's blocks, for files that cannot be read now."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredList:
+    """What a call has from the caller's own message list."""
+
+    place: Mirrored | None = None
+    """Where the list belongs; None without a list, and in a replay."""
+
+    pins: tuple[MessageRef, ...] = ()
+    system_parts: tuple[tuple[int, int], ...] = ()
+    """Beginning and end of each block in which the system prompt came."""
+
+    system_names: tuple[tuple[int, int, str], ...] = ()
+    """Beginning, end and name of each message in which it came, if one has a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,90 +90,28 @@ class AssemblyInputs:
 
     source_context: SourceContext
     sources: Mapping[str, Source]
-    model: Model
-    budget: TokenBudget
-    """The plan of the request's budget (see `plan_budget`)."""
-
-    counter: TokenCounter
-    factor: float
-    """The model's tokens per base token."""
-
-    window: Window
-    mark: Entry | None
-    """The newest clear or the current compaction."""
-
+    scale: TokenScale
     view: View
+    window: Window
     cut_number: int
     """Number of the view's next cut."""
 
-    instructions: tuple[Message, ...]
-    """System messages that open the session."""
-
-    last_manifest: StoredManifest | None
-    """Manifest of the view's last recorded call."""
-
-    thread: int
+    session: StoredSession
+    last: LastCall
     workspace: str
     renderers: Renderers
 
     tools: tuple[ToolSpec, ...] | None = None
     """The tools of a recorded call, as they were sent; None for the request's."""
 
-    session_label: str = ""
-    """The session's own label where the request names an alias of it."""
-
-    content_factor: float = 1.0
-    """The part of `factor` that the prompt's content decided."""
-
-    correction: float | None = None
-    """If set, `factor` is provisional: content decides it (see `nexus.tokens.content`), times this learned factor."""
-
-    after_mark: int = 0
-    """Seq of the session's newest checkpoint."""
-
-    may_compact: bool = True
-    """False if a compaction was undone and the session has not continued since."""
-
-    frozen_blocks: tuple[Block, ...] | None = None
-    """Blocks of the system prompt that the session repeats, in profiles that freeze it."""
-
-    last_blocks: Callable[[], tuple[Block, ...]] = tuple[Block, ...]
-    """Reads the blocks of the session's last call, for files that cannot be read now."""
-
     denied_tools: tuple[DeniedTool, ...] = ()
 
     stored_event: StoredEvent | None = None
     """The event, if the ledger already has it."""
 
-    mirrored: Mirrored | None = None
-    """The place of the caller's message list."""
-
-    system_parts: tuple[tuple[int, int], ...] = ()
-    """Beginning and end of each block in which the caller's system prompt came."""
-
-    system_names: tuple[tuple[int, int, str], ...] = ()
-    """Beginning, end and name of each message in which it came, if one has a name."""
-
-    list_pins: tuple[MessageRef, ...] = ()
-    """Pins that the caller of a mirrored list passed."""
-
+    mirrored: MirroredList = MirroredList()
     warnings: tuple[ContextWarning, ...] = ()
     """Warnings from before assembly."""
-
-    @property
-    def available(self) -> int:
-        """The available base tokens."""
-        tokens = self.budget.available
-        if self.factor == 1:
-            return tokens
-        return int((tokens - ROUNDING_TOKENS) / self.factor)
-
-    @property
-    def mark_seq(self) -> int:
-        """Seq of `mark`, 0 without one."""
-        if self.mark:
-            return self.mark.seq
-        return 0
 
 
 def plan_budget(request: Request, model: Model) -> TokenBudget:

@@ -80,24 +80,27 @@ def build_manifest(
     preamble = chosen.preamble
     event = chosen.event
     window = result.window
+    scale = inputs.scale
+    view = inputs.view
+    caller = inputs.mirrored
     cut = result.cut or window.cut
     heading = window.rules.header.summary_heading
     if request.most_tokens:
-        bounded = inputs.budget.available
+        bounded = scale.budget.available
     else:
         bounded = request.settings.budget or 0
     manifest = Manifest(
         id="",
-        view=inputs.view.name,
+        view=view.name,
         profile=profile.name,
-        model=request.settings.model or inputs.model.name,
+        model=request.settings.model or scale.model.name,
         system=text_hash(system.text),
         blocks={block_key(block): block.hash[:16] for block in system.blocks},
         tools=hashlib.sha256(msgspec.json.encode(system.tools)).hexdigest(),
         head=window.head,
         head_hash=window.path.head_hash.hex(),
         first=(window.first.seq, window.first.ord),
-        mark=inputs.mark_seq,
+        mark=inputs.session.mark_seq,
         cut=cut.number if cut else 0,
         config=hashlib.sha256(repr(sorted(request.settings.model_config.items())).encode()).hexdigest()[:16],
         synthetic_results=sum(
@@ -105,35 +108,35 @@ def build_manifest(
             for message in result.visible[result.closing_count :]
         ),
         current=hashlib.sha256(msgspec.msgpack.encode(_utf8(repr(event)))).hexdigest(),
-        counter=inputs.counter.name,
-        factor=inputs.factor,
+        counter=scale.counter.name,
+        factor=scale.factor,
         available=bounded,
-        render=inputs.view.render,
+        render=view.render,
         pins=pinned_places(window, result.verbatim_indexes),
         base=preamble.fixed.total + window.tokens + result.closing_tokens + result.current_tokens,
-        max_tool_result_tokens=inputs.view.max_tool_result_tokens,
-        pin_first_message=inputs.view.pin_first_message,
-        whole_new_results=inputs.view.whole_new_results,
+        max_tool_result_tokens=view.max_tool_result_tokens,
+        pin_first_message=view.pin_first_message,
+        whole_new_results=view.whole_new_results,
         lookup=window.rules.lookup,
         opening_hash=window.opening_hash(),
         persona=request.settings.persona,
-        images=inputs.view.images,
+        images=view.images,
         preamble_blocks={block_key(block): block.hash[:16] for block in preamble.blocks},
-        message_format=inputs.view.message_format.name,
+        message_format=view.message_format.name,
         entries=preamble.entries,
         session_header=window.rules.header.started,
         summary_heading="" if heading == PLAIN.summary_heading else heading,
         frame_tags=MARKS_VERSION,
-        content_factor=inputs.content_factor,
-        cached_settings=cached_settings(inputs.model, settings),
-        image_limits=inputs.view.image_limits,
+        content_factor=scale.content_factor,
+        cached_settings=cached_settings(scale.model, settings),
+        image_limits=view.image_limits,
         image_edge=result.images.edge_px,
         image_notes=result.images.notes,
-        list_pins=inputs.list_pins,
-        system_parts=_system_parts(inputs.system_parts, system.blocks),
-        system_names=inputs.system_names if _ends_system(inputs.system_names, system.blocks) else (),
+        list_pins=caller.pins,
+        system_parts=_system_parts(caller.system_parts, system.blocks),
+        system_names=caller.system_names if _ends_system(caller.system_names, system.blocks) else (),
     )
-    return msgspec.structs.replace(manifest, id=_manifest_id(manifest, inputs))
+    return msgspec.structs.replace(manifest, id=_manifest_id(manifest, is_format_hashed=view.message_format.is_hashed))
 
 
 def _system_parts(parts: tuple[tuple[int, int], ...], blocks: Sequence[Block]) -> tuple[tuple[int, int], ...]:
@@ -151,9 +154,8 @@ def _ends_system(parts: Sequence[tuple[Any, ...]], blocks: Sequence[Block]) -> b
     return bool(parts) and parts[-1][1] == len(text)
 
 
-def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:
+def _manifest_id(manifest: Manifest, *, is_format_hashed: bool) -> str:
     """Return the hash of the manifest's stored keys and values, in their stored order."""
-    is_format_hashed = inputs.view.message_format.is_hashed
     fields: dict[str, Any] = {}
     for key, name in _ID_FIELDS:
         value = getattr(manifest, name)
@@ -165,27 +167,27 @@ def _manifest_id(manifest: Manifest, inputs: AssemblyInputs) -> str:
 
 def prefix_report(inputs: AssemblyInputs, manifest: Manifest, system: SystemPrompt, chosen: ChosenFit) -> PrefixReport:
     """Return whether this call extends the last one; if not, where it breaks and what that costs."""
-    last = inputs.last_manifest
+    last = inputs.last.manifest
+    scale = inputs.scale
     result = chosen.result
     fixed = chosen.preamble.fixed
     report = compare_manifests(last, manifest, result)
     if last is None or report.state != "broken":
         prefix_tokens = fixed.total + result.window.tokens
-        stable_tokens = int(prefix_tokens * inputs.factor)
+        stable_tokens = int(prefix_tokens * scale.factor)
         if last is not None:
-            stable_tokens = stable_tokens_if_extended(last, prefix_tokens, inputs.factor)
+            stable_tokens = stable_tokens_if_extended(last, prefix_tokens, scale.factor)
         return msgspec.structs.replace(report, stable_tokens=stable_tokens)
     costs = PrefixCosts(
         tools=fixed.tools,
         system=fixed.system,
-        blocks=block_tokens(system.blocks, inputs.counter),
-        preamble_blocks=block_tokens(chosen.preamble.blocks, inputs.counter),
+        blocks=block_tokens(system.blocks, scale.counter),
+        preamble_blocks=block_tokens(chosen.preamble.blocks, scale.counter),
         window=result.window,
-        earlier_messages=previously_visible(last, inputs.window, inputs.mark) if result.cut is not None else None,
-        counter=inputs.counter,
-        factor=inputs.factor,
-        content_factor=inputs.content_factor,
-        model=inputs.model,
+        earlier_messages=previously_visible(last, inputs.window, inputs.session.mark)
+        if result.cut is not None
+        else None,
+        scale=scale,
         request=REQUEST_TOKENS,
         system_text=system.text,
         current=result.current_tokens,

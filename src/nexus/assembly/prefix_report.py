@@ -28,7 +28,7 @@ from nexus.tokens.calibration import is_plausible
 from nexus.tokens.content import MeasuredContent
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import message_tokens, text_tokens_json
-from nexus.tokens.model import Model
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import Block, block_key
 from nexus.types.history import OLDER_ENTRIES
 from nexus.types.ledger_entries import Entry, MessageRef
@@ -173,9 +173,7 @@ class PrefixCosts:
     earlier_messages: Sequence[Message] | None
     """The messages of the earlier prompt, from its opening on; None if they are unknown."""
 
-    counter: TokenCounter
-    factor: float
-    model: Model
+    scale: TokenScale
     request: int
     """The part of `system` that is an allowance for the rest of the request body."""
 
@@ -183,9 +181,6 @@ class PrefixCosts:
     current: int = 0
     image_change: int | None = None
     """First message whose images are sent in another form, by index; None without one."""
-    content_factor: float = 1.0
-    """The part of `factor` that was estimated by content."""
-
     preamble_blocks: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Tokens and UTF-8 bytes of the blocks that are messages, by name."""
 
@@ -256,11 +251,13 @@ def locate_break(report: PrefixReport, before: StoredManifest, now: Manifest, co
     if is_reported:
         last_tokens = before.reported
     else:
-        last_tokens = before.base * (before.factor if is_same_model else costs.factor)
+        last_tokens = before.base * (before.factor if is_same_model else costs.scale.factor)
     tokens = int(min(last_tokens, _without_current(prompt, costs)))
     stable_tokens = min(int(_estimated_tokens(difference, costs) * _scale(before, costs, is_reported)), tokens)
     lost_tokens = tokens - stable_tokens
-    price = price_of_break(lost_tokens, costs.model, prompt_tokens=int((prompt + costs.current) * costs.factor))
+    price = price_of_break(
+        lost_tokens, costs.scale.model, prompt_tokens=int((prompt + costs.current) * costs.scale.factor)
+    )
     return replace(
         report,
         at=difference.at,
@@ -284,7 +281,7 @@ class _Difference:
 def _estimated_tokens(difference: _Difference, costs: PrefixCosts) -> float:
     """Return the tokens before a difference: by content for a model with rates for it, else in base tokens."""
     stable = difference.tokens
-    rates = costs.model.content
+    rates = costs.scale.model.content
     if rates is None or not stable:
         return stable
     tools = min(stable, costs.tools)
@@ -295,22 +292,22 @@ def _estimated_tokens(difference: _Difference, costs: PrefixCosts) -> float:
     remaining = stable - tools - system
     if difference.messages:
         window = costs.window
-        wire = costs.model.provider_format
+        wire = costs.scale.model.provider_format
         count = len(costs.window.opening.messages)
-        history = _tokens_of_messages(window, difference.messages, costs.counter)
+        history = _tokens_of_messages(window, difference.messages, costs.scale.counter)
         remaining -= history
         opening = min(window.opening.tokens, history)
         content.add_messages(window.opening.messages[: difference.messages], opening, wire)
         for index in range(difference.messages - count):
             content.add_messages((window.messages[index],), window.sums[index + 1] - window.sums[index], wire)
     content.texts["words"] = content.texts.get("words", 0) + remaining  # blocks that are messages
-    fixed = _framing(costs) + tools * costs.model.token_factor
-    return fixed + content.estimated_tokens(rates, costs.model.token_factor)
+    fixed = _framing(costs) + tools * costs.scale.model.token_factor
+    return fixed + content.estimated_tokens(rates, costs.scale.model.token_factor)
 
 
 def _framing(costs: PrefixCosts) -> int:
     """Return the tokens that a provider adds to every request, and to one with tools."""
-    rates = costs.model.content
+    rates = costs.scale.model.content
     if rates is None:
         return 0
     return rates.request + (rates.tools if costs.tools else 0)
@@ -320,15 +317,15 @@ def _without_current(prompt: int, costs: PrefixCosts) -> float:
     """Return the provider's tokens of the prompt before the current message, which has no part of the framing."""
     total = max(prompt + costs.current, 1)
     # By its reported usage a small prompt may be smaller than the framing.
-    framing = min(_framing(costs), total * costs.factor)
-    return framing + prompt * max(costs.factor - framing / total, 0)
+    framing = min(_framing(costs), total * costs.scale.factor)
+    return framing + prompt * max(costs.scale.factor - framing / total, 0)
 
 
 def _scale(before: StoredManifest, costs: PrefixCosts, is_reported: bool) -> float:
     """Return the provider's tokens per estimated token: of the last prompt if it was reported, else as calibrated."""
     if not is_reported:
-        return costs.factor / costs.content_factor
-    if costs.model.content:
+        return costs.scale.factor / costs.scale.content_factor
+    if costs.scale.model.content:
         estimated = before.base * before.content_factor
     else:
         estimated = max(before.base - costs.request, 1)
@@ -370,7 +367,7 @@ def _first_difference(before: StoredManifest, now: Manifest, costs: PrefixCosts)
     if place is not None:
         index = min(index, _until(window, place.seq - 1))
     index = index if costs.image_change is None else min(index, costs.image_change)
-    tokens = fixed + _tokens_of_messages(window, index, costs.counter)
+    tokens = fixed + _tokens_of_messages(window, index, costs.scale.counter)
     return _Difference(f"message {index + 1} of the history", tokens, messages=index)
 
 

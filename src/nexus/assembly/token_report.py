@@ -12,18 +12,19 @@ from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import SystemPrompt
 from nexus.context import TokenLine
 from nexus.tokens.budget import TokenBudget
-from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import text_tokens_json
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import Block, Slot
 
 
-def budget_with_usage(budget: TokenBudget, fixed: FixedTokens, result: FitResult, factor: float) -> TokenBudget:
+def budget_with_usage(scale: TokenScale, fixed: FixedTokens, result: FitResult) -> TokenBudget:
     """Return the budget with the tokens that each part uses."""
+    factor = scale.factor
     history = result.window.tokens + result.closing_tokens
     uncut = 0
     if result.cut is not None:
         uncut = to_provider_tokens(result.whole_tokens, factor)
-    return structs.replace(budget, uncut=uncut).with_used(
+    return structs.replace(scale.budget, uncut=uncut).with_used(
         system_prompt=to_provider_tokens(fixed.system, factor),
         tools=to_provider_tokens(fixed.tools, factor),
         history=to_provider_tokens(fixed.preamble, factor) + to_provider_tokens(history, factor),
@@ -31,14 +32,15 @@ def budget_with_usage(budget: TokenBudget, fixed: FixedTokens, result: FitResult
     )
 
 
-def token_lines(system: SystemPrompt, chosen: ChosenFit, factor: float, counter: TokenCounter) -> tuple[TokenLine, ...]:
+def token_lines(system: SystemPrompt, chosen: ChosenFit) -> tuple[TokenLine, ...]:
     """Return one line for each block, the tools, the history and the event. Their sum is the budget's used tokens."""
     fixed = system.fixed
+    factor = chosen.scale.factor
     tools = len(system.tools)
     result = chosen.result
 
     def block_line(block: Block, slot: Slot, limit: int | None = None) -> TokenLine:
-        tokens = to_provider_tokens(text_tokens_json(block.text, counter), factor)
+        tokens = to_provider_tokens(text_tokens_json(block.text, chosen.scale.counter), factor)
         tokens = tokens if limit is None else min(limit, tokens)
         return TokenLine(block.layer, slot, block.name, block.source, tokens, block.trust)
 

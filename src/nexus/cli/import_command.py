@@ -352,5 +352,5 @@ def _violations(file: Path, file_format: str, counts: Counter[str]) -> Iterator[
     for transcript in read(file, file_format):
         counts["conversations"] += 1
         counts["messages"] += sum(len(step.messages) for step in transcript.all_steps())
-        for problem in transcript.problems:
+        for problem in transcript.report.problems:
             yield Violation(-1, None, problem.line, 0, "error", problem.text)

@@ -17,7 +17,7 @@ from nexus.assembly.continuity import frozen_blocks, history_header, last_blocks
 from nexus.assembly.fit.lookup import lookup_with
 from nexus.assembly.fit.view import build_view
 from nexus.assembly.formats.registry import add_formats, find_format
-from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.inputs import AssemblyInputs, LastCall, StoredSession, plan_budget
 from nexus.assembly.manifest_store import manifest_of
 from nexus.assembly.profiles.user.registry import Profiles, ResolvedProfile
 from nexus.assembly.record import calibration_factor, calibration_key, provisional_factor
@@ -33,6 +33,7 @@ from nexus.tokens.counter import RememberingCounter, TokenCounter
 from nexus.tokens.image_limits import image_limits
 from nexus.tokens.image_price import image_price
 from nexus.tokens.model import Model, newest_like, resolve, retirement_date
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import ContextWarning
 from nexus.types.environment import Environment
 from nexus.types.ledger_entries import StoredCalibration
@@ -239,25 +240,21 @@ class Preparation:
                 last_blocks=last.blocks if last is not None else (),
             ),
             sources=self.profiles.sources(resolved),
-            frozen_blocks=frozen,
-            model=model,
-            budget=budget,
-            counter=self.stable_counter,
-            factor=factor,
-            correction=correction,
-            window=cached.window,
-            mark=cached.mark,
+            scale=TokenScale(model, budget, self.stable_counter, factor, correction=correction),
             view=view,
+            window=cached.window,
             cut_number=cached.cut_number + 1,
-            instructions=cached.instructions or (),
-            last_manifest=last,
-            thread=thread or 0,
+            session=StoredSession(
+                thread or 0,
+                label,
+                cached.instructions or (),
+                cached.mark,
+                cached.after_mark,
+                may_compact=cached.window.head > cached.live.undone_at,
+            ),
+            last=LastCall(last, frozen, partial(last_blocks, store, thread, last)),
             workspace=str(self.workspace or ""),
-            session_label=label,
             renderers=RENDERERS,
-            after_mark=cached.after_mark,
-            may_compact=cached.window.head > cached.live.undone_at,
-            last_blocks=partial(last_blocks, store, thread, last),
             denied_tools=authorized.denied_tools,
             stored_event=event,
             warnings=(

@@ -26,6 +26,7 @@ from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
 from nexus.interop.transcript import (
+    FileReport,
     FileTimes,
     Problem,
     Step,
@@ -362,10 +363,7 @@ def _transcript(draft: _Draft, format_name: str, read_one: ReadOne, times: FileT
         source_id=draft.source_id,
         title=text_of(draft.fields.get("title")),
         steps=group_into_turns(results_behind_calls(steps), ended=True),
-        counted=dict(+draft.counted),
-        problems=tuple(draft.problems),
-        lines=draft.lines,
-        message_lines=draft.message_lines,
+        report=FileReport(draft.lines, draft.message_lines, dict(+draft.counted), problems=tuple(draft.problems)),
         model=text_of(draft.fields.get("model")),
         meta=meta,
         undated_ms=times.undated_ms,

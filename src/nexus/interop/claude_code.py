@@ -30,7 +30,7 @@ from nexus.interop.claude_code_queue import MessageQueue, content_text, user_eve
 from nexus.interop.claude_code_tree import START, Chain, Link, paths
 from nexus.interop.json_lines import JsonLine, OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import FileTimes, Problem, Step, Transcript, TranscriptPiece
+from nexus.interop.transcript import FileReport, FileTimes, Problem, Step, Transcript, TranscriptPiece
 from nexus.providers import anthropic
 from nexus.providers.errors.failures import failure_of
 from nexus.providers.received import (
@@ -65,52 +65,128 @@ _TRIGGERS = {"auto": "context_limit", "manual": "manual"}
 _ENDS = {"turn_duration", "stop_hook_summary", "end_turn", "stop_sequence"}
 """Events after a finished turn, and stop reasons that finish one."""
 
+_REQUEST_RECORDS = ("api-request-shape", "api-request", "cost-state")
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was counted and omitted, and the problems."""
+
+    lines: int = 0
+    unlined: int = 0
+    """Messages that share the line of another one."""
+    counted: Counter[str] = field(default_factory=Counter[str])
+    omitted: Counter[str] = field(default_factory=Counter[str])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def trouble(self, line: int, kind: str, text: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(line, kind, text))
+
+
+@dataclass(slots=True)
+class _Description:
+    """What the lines say about the session."""
+
+    ids: dict[str, None] = field(default_factory=dict[str, None])
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    titles: dict[str, str] = field(default_factory=dict[str, str])
+    summaries: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """The id of a conversation's last line, and its summary."""
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Store what a message line says."""
+        self.fields |= {name: text for name in ABOUT if (text := text_of(record.get(name)))}
+        if session := text_of(record.get("sessionId")):
+            self.ids.pop(session, None)  # the last session named is the file's own
+            self.ids[session] = None
+
+    @property
+    def meta(self) -> str:
+        """JSON text of the fields that the transcript has no attribute for."""
+        about = {name: value for name, value in self.fields.items() if name != "cwd"}
+        if len(self.ids) > 1:
+            about["sessions"] = [*self.ids]
+        return meta_text(about)
+
+
+@dataclass(slots=True)
+class _Requests:
+    """Records of the requests that the tool sent."""
+
+    shapes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """System prompts with tools by hash."""
+    hashes: dict[str, str] = field(default_factory=dict[str, str])
+    """That hash for each request by its id."""
+    cost_usd: float = 0.0
+
+    def take(self, kind: str, record: dict[str, Any]) -> None:
+        """Note a line of the kinds `_REQUEST_RECORDS`."""
+        if kind == "api-request-shape":
+            self.shapes[text_of(record.get("shapeHash"))] = mapping(record.get("shape"))
+        elif kind == "api-request":
+            self.hashes[text_of(record.get("id"))] = text_of(record.get("shapeHash"))
+        elif isinstance(cost := record.get("totalCostUSD"), (int, float)):
+            self.cost_usd = max(self.cost_usd, float(cost))  # counts on when a session is resumed
+
+    def facts_of(self, record: dict[str, Any], chain: Chain) -> dict[str, Any]:
+        """Return the facts with the request that a message answers, if the one before had another prompt or tools."""
+        name = self.hashes.get(text_of(record.get("requestRef")), "")
+        shape = self.shapes.get(name)
+        if shape is None or chain.request == name:
+            return {}
+        chain.request = name
+        return {IMPORTED_REQUEST: {"system": content_text(shape.get("system")), "tools": items_of(shape.get("tools"))}}
+
+
+@dataclass(slots=True)
+class _Agents:
+    """The sub-agents' conversations, and the calls that started them."""
+
+    chains: dict[str, Chain] = field(default_factory=dict[str, Chain])
+    newest: Chain | None = None
+    """That of the last line."""
+    calls: dict[str, str] = field(default_factory=dict[str, str])
+    """The tool call that started an agent, by the agent's id."""
+    answered: set[str] = field(default_factory=set[str])
+    """Calls that have their final result."""
+
+    def chain_of(self, record: dict[str, Any], of_parent: Chain | None, *, rootless: bool) -> Chain:
+        """Return the chain by its agent's id, the line's parent, or a new one for a new root."""
+        name = text_of(record.get("agentId"))
+        if not name and of_parent is None and not rootless and self.newest is not None:
+            return self.newest
+        if not name and of_parent is not None and of_parent.name:
+            self.newest = of_parent
+            return of_parent
+        name = name or text_of(record.get("uuid")) or f"side-{len(self.chains) + 1}"
+        self.newest = self.chains.setdefault(name, Chain(name))
+        return self.newest
 
 
 @dataclass(slots=True)
 class _File:
     """State of one pass over the file."""
 
-    path: Path
+    times: FileTimes
+    tally: _Tally
+    about: _Description = field(default_factory=_Description)
+    requests: _Requests = field(default_factory=_Requests)
+    queue: MessageQueue = field(default_factory=MessageQueue)
     main: Chain = field(default_factory=Chain)
-    sides: dict[str, Chain] = field(default_factory=dict[str, Chain])
+    agents: _Agents = field(default_factory=_Agents)
     links: dict[str, tuple[Chain, Link]] = field(default_factory=dict[str, tuple[Chain, Link]])
     """Where the children of a line attach, by the line's id."""
+    contents: dict[str, str] = field(default_factory=dict[str, str])
+    """Digest of each message line by key."""
     boundaries: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Compaction boundaries by id."""
     compacted: dict[str, int] = field(default_factory=dict[str, int])
     """The node of a compaction whose summary was read, by the id of its boundary."""
-    contents: dict[str, str] = field(default_factory=dict[str, str])
-    """Digest of each message line by key."""
-    summaries: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    titles: dict[str, str] = field(default_factory=dict[str, str])
-    counted: Counter[str] = field(default_factory=Counter[str])
-    omitted: Counter[str] = field(default_factory=Counter[str])
-    problems: list[Problem] = field(default_factory=list[Problem])
-    times: FileTimes = field(init=False)
-    about: dict[str, Any] = field(default_factory=dict[str, Any])
-    sessions: dict[str, None] = field(default_factory=dict[str, None])
-    queue: MessageQueue = field(default_factory=MessageQueue)
-    shapes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    """System prompts with tools by hash."""
-    requests: dict[str, str] = field(default_factory=dict[str, str])
-    """That hash for each request by its id."""
-    cost_usd: float = 0.0
-    calls: dict[str, str] = field(default_factory=dict[str, str])
-    """The tool call that started an agent, by the agent's id."""
-    answered: set[str] = field(default_factory=set[str])
-    """Calls that have their final result."""
-    side: Chain | None = None
     after: str = ""
     """Parent of the first message, if another file has it."""
-    unlined: int = 0
-    """Messages that share the line of another one."""
     ended: bool = False
-    lines: int = 0
-
-    def __post_init__(self) -> None:
-        self.times = FileTimes(self.path, self.problems)
 
     def link(self, uuid: str, chain: Chain, link: Link, *, is_hook: bool = False) -> None:
         """Store where the children of a line attach; the first line of an id counts."""
@@ -118,60 +194,54 @@ class _File:
             self.links.setdefault(uuid, (chain, Link(link.node, link.cleared, link.boundary, uuid, is_hook)))
 
     def note(self, record: dict[str, Any]) -> None:
-        """Store the fields of a message line that describe the session, and count those that are not imported."""
-        self.about |= {name: text for name in ABOUT if (text := text_of(record.get(name)))}
-        if session := text_of(record.get("sessionId")):
-            self.sessions.pop(session, None)  # the last session named is the file's own
-            self.sessions[session] = None
-        self.omitted.update(name for name in record if name not in IMPORTED)
-
-    def trouble(self, line: int, kind: str, text: str) -> None:
-        """Add a problem."""
-        self.problems.append(Problem(line, kind, text))
+        """Store what a message line says about the session, and count its fields that are not imported."""
+        self.about.note(record)
+        self.tally.omitted.update(name for name in record if name not in IMPORTED)
 
 
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation. Raises UnreadableFile if no line is an event of Claude Code."""
-    file = _File(path)
+    tally = _Tally()
+    file = _File(FileTimes(path, tally.problems), tally)
     for row in read_json_lines(path, on_read):
-        file.lines += 1
+        tally.lines += 1
         _take(file, row)
-    if not file.contents and all(kind.startswith("(") for kind in file.counted):
+    if not file.contents and all(kind.startswith("(") for kind in tally.counted):
         raise UnreadableFile(f"{path} contains no event of Claude Code (give one of its session files)")
-    session = next(reversed(file.sessions), path.stem)
+    about = file.about
+    session = next(reversed(about.ids), path.stem)
     main = _conversation(file, file.main, session)
-    sides = tuple(_conversation(file, chain, chain.name) for chain in file.sides.values() if chain.nodes)
+    sides = tuple(_conversation(file, chain, chain.name) for chain in file.agents.chains.values() if chain.nodes)
     if len(sides) == 1 and not file.main.nodes:  # the file of one sub-agent
         main = replace(sides[0], source_id=f"{session}+{sides[0].source_id}", parent=session)
         sides = ()
-    title = next((text for leaf, text in reversed(file.summaries) if leaf in file.links and text), "")
-    about = {name: value for name, value in file.about.items() if name != "cwd"}
-    if len(file.sessions) > 1:
-        about["sessions"] = [*file.sessions]
+    title = next((text for leaf, text in reversed(about.summaries) if leaf in file.links and text), "")
     yield replace(
         main,
-        title=file.titles.get("custom-title") or file.titles.get("ai-title") or title,
+        title=about.titles.get("custom-title") or about.titles.get("ai-title") or title,
         sidechains=sides,
         after=file.after,
-        counted=dict(+file.counted),
-        omitted=dict(file.omitted),
-        problems=tuple(file.problems),
-        lines=file.lines,
-        message_lines=main.message_lines + sum(side.message_lines for side in sides) - file.unlined,
-        meta=meta_text(about),
-        cost_usd=file.cost_usd,
+        report=FileReport(
+            lines=tally.lines,
+            message_lines=sum(one.report.message_lines for one in (main, *sides)) - tally.unlined,
+            counted=dict(+tally.counted),
+            omitted=dict(tally.omitted),
+            problems=tuple(tally.problems),
+            cost_usd=file.requests.cost_usd,
+        ),
+        meta=about.meta,
     )
 
 
 def _take(file: _File, row: JsonLine) -> None:
     if row.problem:
-        file.problems.append(row.problem)
+        file.tally.problems.append(row.problem)
     record = mapping(row.value)
     kind = text_of(record.get("type"))
     if row.kind or not kind:
-        file.counted[row.kind or "(no event)"] += 1
+        file.tally.counted[row.kind or "(no event)"] += 1
         if not row.kind:
-            file.trouble(row.line, "no event", "skipped: JSON, but no event of Claude Code")
+            file.tally.trouble(row.line, "no event", "skipped: JSON, but no event of Claude Code")
         return
     if kind in ("user", "assistant"):
         _take_message(file, row.line, record, kind)
@@ -181,15 +251,15 @@ def _take(file: _File, row: JsonLine) -> None:
     is_of_agent = kind == "progress" and _take_agent_messages(file, row.line, record)
     if is_of_agent or (kind == "attachment" and _take_attachment(file, row.line, record)):
         return
-    file.counted[f"{kind}/{subtype}" if subtype else kind] += 1
+    file.tally.counted[f"{kind}/{subtype}" if subtype else kind] += 1
     if kind == "summary":
-        file.summaries.append((text_of(record.get("leafUuid")), text_of(record.get("summary"))))
+        file.about.summaries.append((text_of(record.get("leafUuid")), text_of(record.get("summary"))))
     elif kind in _TITLES:
-        file.titles[kind] = text_of(record.get(_TITLES[kind]))
+        file.about.titles[kind] = text_of(record.get(_TITLES[kind]))
     elif kind == "queue-operation":
         file.queue.apply(row.line, record)
     elif kind in _REQUEST_RECORDS:
-        _take_request_record(file, kind, record)
+        file.requests.take(kind, record)
     if uuid := text_of(record.get("uuid")):
         chain, link = _place(file, row.line, record)
         if (kind, subtype) == ("system", "compact_boundary"):
@@ -197,29 +267,6 @@ def _take(file: _File, row: JsonLine) -> None:
             file.contents.setdefault(uuid, "")
             link = Link(link.node, boundary=uuid)
         file.link(uuid, chain, link, is_hook=kind == "progress" or link.is_hook)
-
-
-_REQUEST_RECORDS = ("api-request-shape", "api-request", "cost-state")
-
-
-def _take_request_record(file: _File, kind: str, record: dict[str, Any]) -> None:
-    """Note a record of the requests that the tool sent."""
-    if kind == "api-request-shape":
-        file.shapes[text_of(record.get("shapeHash"))] = mapping(record.get("shape"))
-    elif kind == "api-request":
-        file.requests[text_of(record.get("id"))] = text_of(record.get("shapeHash"))
-    elif isinstance(cost := record.get("totalCostUSD"), (int, float)):
-        file.cost_usd = max(file.cost_usd, float(cost))  # counts on when a session is resumed
-
-
-def _request_of(file: _File, chain: Chain, record: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts with the request that a message answers, if the one before had another prompt or tools."""
-    name = file.requests.get(text_of(record.get("requestRef")), "")
-    shape = file.shapes.get(name)
-    if shape is None or chain.request == name:
-        return {}
-    chain.request = name
-    return {IMPORTED_REQUEST: {"system": content_text(shape.get("system")), "tools": items_of(shape.get("tools"))}}
 
 
 def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:
@@ -231,7 +278,7 @@ def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool
     if not agent or kind not in ("user", "assistant"):
         return False
     if call := text_of(record.get("parentToolUseID")):
-        file.calls.setdefault(agent, call)
+        file.agents.calls.setdefault(agent, call)
     about = {name: record[name] for name in ("sessionId", *ABOUT) if name in record}
     side = {**about, "isSidechain": True, "agentId": agent}
     # Texts before the calls of a message have no line: only this list contains them.
@@ -241,9 +288,9 @@ def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool
         is_text = other.get("type") == "assistant" and kinds == {"text"}
         uuid = text_of(other.get("uuid"))
         if is_text and uuid and uuid != event.get("uuid") and uuid not in file.contents:
-            before = len(file.contents) + file.counted.total()
+            before = len(file.contents) + file.tally.counted.total()
             _take_message(file, line, {**other, **side}, "assistant")
-            file.unlined += len(file.contents) + file.counted.total() - before
+            file.tally.unlined += len(file.contents) + file.tally.counted.total() - before
     _take_message(file, line, {**event, **side}, kind)
     chain, link = _place(file, line, record)
     file.link(text_of(record.get("uuid")), chain, link, is_hook=True)
@@ -276,10 +323,10 @@ def _add_sent(file: _File, chain: Chain, link: Link) -> Link:
             at_ms = file.times.read(queued.line, queued.record.get("timestamp"))
             messages = _messages_of(queued.event, "user", key, chain.calls, at_ms)
         except (BadReply, RecursionError) as error:
-            file.trouble(queued.line, "damaged message", str(error) or "nested too deeply")
+            file.tally.trouble(queued.line, "damaged message", str(error) or "nested too deeply")
             continue
         link = Link(chain.add(link, Step(pieces=(TranscriptPiece(key, messages),), at_ms=messages[0].at_ms)))
-        file.counted["queue-operation"] -= 1
+        file.tally.counted["queue-operation"] -= 1
     return link
 
 
@@ -288,7 +335,9 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     logical = text_of(record.get("logicalParentUuid"))
     parent = text_of(record.get("parentUuid")) or logical
     attached = file.links.get(parent)
-    chain = _chain(file, record, attached[0] if attached else None, rootless=not parent)
+    chain = file.main
+    if record.get("isSidechain") is True:
+        chain = file.agents.chain_of(record, attached[0] if attached else None, rootless=not parent)
     if attached and attached[0] is chain:
         return chain, attached[1]
     # A second line without a parent begins a cleared conversation.
@@ -305,23 +354,8 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     joined = "it begins the conversation here"
     if chain.last != START:
         joined = "joined to the message before it"
-    file.trouble(line, "broken link", f"its parent {parent} is {where}: {joined}")
+    file.tally.trouble(line, "broken link", f"its parent {parent} is {where}: {joined}")
     return chain, Link(chain.last)
-
-
-def _chain(file: _File, record: dict[str, Any], of_parent: Chain | None, *, rootless: bool) -> Chain:
-    """Return the main chain, or a side chain by its agent's id, the line's parent, or a new one for a new root."""
-    if record.get("isSidechain") is not True:
-        return file.main
-    name = text_of(record.get("agentId"))
-    if not name and of_parent is None and not rootless and file.side is not None:
-        return file.side
-    if not name and of_parent is not None and of_parent is not file.main:
-        file.side = of_parent
-        return of_parent
-    name = name or text_of(record.get("uuid")) or f"side-{len(file.sides) + 1}"
-    file.side = file.sides.setdefault(name, Chain(name))
-    return file.side
 
 
 def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> None:
@@ -334,18 +368,18 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     try:
         key = _key(file, uuid, record)
         if not key:
-            file.trouble(line, "duplicate", f"line {uuid} repeated with the same content")
-            file.counted["(duplicate)"] += 1
+            file.tally.trouble(line, "duplicate", f"line {uuid} repeated with the same content")
+            file.tally.counted["(duplicate)"] += 1
             return
         at_ms = file.times.read(line, record.get("timestamp"))
         messages = _messages_of(record, kind, key, chain.calls, at_ms)
     except (BadReply, RecursionError) as error:
-        file.trouble(line, "damaged message", str(error) if isinstance(error, BadReply) else "nested too deeply")
-        file.counted["(damaged message)"] += 1
+        file.tally.trouble(line, "damaged message", str(error) if isinstance(error, BadReply) else "nested too deeply")
+        file.tally.counted["(damaged message)"] += 1
         file.link(uuid, chain, link)
         return
     if uuid not in ("", key):
-        file.trouble(line, "duplicate", f"two different lines with the id {uuid}: both imported")
+        file.tally.trouble(line, "duplicate", f"two different lines with the id {uuid}: both imported")
     file.note(record)
     stop = text_of(body.get("stop_reason"))
     file.ended = stop in _ENDS
@@ -356,17 +390,17 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     if is_summary:
         place = _add_compaction(file, chain, link, key, messages)
         if not all(isinstance(part, Text) for message in messages for part in message.parts):
-            file.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
+            file.tally.trouble(line, "summary", "compaction summary with more than text: only the text was imported")
     elif kind == "assistant":
         usage = None
         if body.get("usage"):
             usage = anthropic.usage(body["usage"])
         if chain is file.main and messages[0].id not in chain.by_message:
             link = _add_sent(file, chain, link)
-        place = chain.add_assistant(link, messages[0], key, usage, stop, _request_of(file, chain, record))
+        place = chain.add_assistant(link, messages[0], key, usage, stop, file.requests.facts_of(record, chain))
     else:
         place = _add_user(
-            file, chain, link, record, Step(pieces=(TranscriptPiece(key, messages),), at_ms=messages[0].at_ms)
+            file.agents, chain, link, record, Step(pieces=(TranscriptPiece(key, messages),), at_ms=messages[0].at_ms)
         )
     file.link(uuid, chain, Link(place))
 
@@ -377,14 +411,16 @@ def _behind_boundary(file: _File, line: int, link: Link, *, is_summary: bool) ->
         return Link(file.compacted[link.boundary])
     if not link.boundary or is_summary:
         return link
-    file.trouble(line, "compaction without summary", "later messages start a new conversation, as in the tool itself")
+    file.tally.trouble(
+        line, "compaction without summary", "later messages start a new conversation, as in the tool itself"
+    )
     return Link(link.node, cleared=link.node != START)
 
 
 def _take_notice(file: _File, line: int, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
     """Count a notice that the tool wrote in the model's place; an error of the API is the failure of a turn."""
     is_error = record.get("isApiErrorMessage") is True
-    file.counted["assistant/api_error" if is_error else "assistant/synthetic"] += 1
+    file.tally.counted["assistant/api_error" if is_error else "assistant/synthetic"] += 1
     file.note(record)
     if is_error and chain.last != START and uuid not in file.links:
         text = content_text(mapping(record.get("message")).get("content"))
@@ -395,14 +431,14 @@ def _take_notice(file: _File, line: int, record: dict[str, Any], uuid: str, chai
     file.link(uuid, chain, link)
 
 
-def _add_user(file: _File, chain: Chain, link: Link, record: dict[str, Any], step: Step) -> int:
+def _add_user(agents: _Agents, chain: Chain, link: Link, record: dict[str, Any], step: Step) -> int:
     """Add a user's message, or results to the message with their calls; return where the next line attaches."""
     outcome = mapping(record.get("toolUseResult"))
     results = [part.call_id for message in step.messages for part in message.results()]
     if agent := text_of(outcome.get("agentId")):
-        file.calls.update((agent, call) for call in results)
+        agents.calls.update((agent, call) for call in results)
     if outcome.get("status") != "async_launched":
-        file.answered.update(results)
+        agents.answered.update(results)
     # Parallel calls have several lines of results.
     place = chain.add_results(step)
     if place is None:
@@ -415,7 +451,9 @@ def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
     content = _digest(record.get("message"))
     key = uuid or f"line-{_digest(record)}"
     if key in file.contents and not uuid:
-        key = next(name for number in range(2, file.lines + 2) if (name := f"{key}#{number}") not in file.contents)
+        key = next(
+            name for number in range(2, file.tally.lines + 2) if (name := f"{key}#{number}") not in file.contents
+        )
     elif key in file.contents:
         if file.contents[key] == content or f"{key}#{content}" in file.contents:
             return ""
@@ -430,7 +468,7 @@ def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: t
     pieces = (TranscriptPiece(key),)
     if boundary:
         pieces = (TranscriptPiece(link.boundary), *pieces)
-        file.counted["system/compact_boundary"] -= 1
+        file.tally.counted["system/compact_boundary"] -= 1
     step = Step(
         "compaction",
         pieces,
@@ -447,9 +485,9 @@ def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: t
 
 
 def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
-    call = file.calls.get(chain.name, "")
+    call = file.agents.calls.get(chain.name, "")
     steps, forks = paths(chain, ended=file.ended)
-    if steps and chain is not file.main and call in file.answered:
+    if steps and chain is not file.main and call in file.agents.answered:
         steps = (*steps[:-1], replace(steps[-1], closes_turn=True))
     added = (step for node in chain.nodes for step in (node.first, *node.results))
     lines = sum(len(step.pieces) for step in added if step.kind != "failed")
@@ -460,11 +498,10 @@ def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
         source_id=source_id,
         steps=steps,
         forks=forks,
-        lines=lines,
-        message_lines=lines,
+        report=FileReport(lines, lines),
         call_id=call,
         model=next(filter(None, models), ""),
-        cwd=text_of(file.about.get("cwd")),
+        cwd=text_of(file.about.fields.get("cwd")),
         undated_ms=file.times.undated_ms,
     )
 

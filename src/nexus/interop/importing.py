@@ -23,7 +23,7 @@ from nexus.assembly.record import with_sizes
 from nexus.engine import Engine
 from nexus.errors import BadReference, HeadMoved, LedgerBusy
 from nexus.interop.differences import changed_keys, first_difference, is_beginning
-from nexus.interop.transcript import Problem, Step, Transcript, with_known_times
+from nexus.interop.transcript import FileReport, Problem, Step, Transcript, with_known_times
 from nexus.ledger.sessions import NewRefUpdate, SessionMetadata, SessionStatus
 from nexus.providers.received import mapping
 from nexus.tokens.image_limits import ImageLimits
@@ -86,7 +86,7 @@ def import_transcript(
     _retitle(nx, transcript, reports[0].session, dry_run=dry_run)
     homes = [reports[0]]
     # Lines and problems are counted once, in the report of the main path.
-    bare = replace(transcript, counted={}, omitted={}, problems=(), lines=0, message_lines=0, cost_usd=0.0)
+    bare = replace(transcript, report=FileReport())
     for number, fork in enumerate(transcript.forks, 1):
         parent = homes[fork.branch + 1]
         label = _fork_name(nx, [key for step in fork.steps for key in step.keys], name, number)
@@ -111,8 +111,8 @@ def import_transcript(
 def _without_link_problem(transcript: Transcript) -> Transcript:
     """Return the transcript without the problem that the message which it continues is not in its file."""
     after = transcript.after
-    problems = (other for other in transcript.problems if other.kind != "broken link" or after not in other.text)
-    return replace(transcript, problems=tuple(problems))
+    problems = (other for other in transcript.report.problems if other.kind != "broken link" or after not in other.text)
+    return _with_problems(transcript, problems)
 
 
 def _report_of_deleted(nx: Engine, transcript: Transcript, name: str, *, dry_run: bool) -> ImportReport:
@@ -133,7 +133,11 @@ def _with_image_problems(nx: Engine, transcript: Transcript) -> Transcript:
     problems = [Problem(0, "image not shown", reason) for reason in reasons if isinstance(reason, str)]
     if not problems:
         return transcript
-    return replace(transcript, problems=(*transcript.problems, *problems))
+    return _with_problems(transcript, (*transcript.report.problems, *problems))
+
+
+def _with_problems(transcript: Transcript, problems: Iterable[Problem]) -> Transcript:
+    return replace(transcript, report=replace(transcript.report, problems=tuple(problems)))
 
 
 def _retitle(nx: Engine, transcript: Transcript, label: str, *, dry_run: bool) -> None:
@@ -427,6 +431,7 @@ def _report(
     rejected: int = 0,
 ) -> ImportReport:
     """Return the report for a path of `steps`, of which `new` were added to the session."""
+    file = transcript.report
     messages = [message for step in new for message in step.messages]
     return ImportReport(
         session=label,
@@ -439,16 +444,16 @@ def _report(
         calls=sum(1 for m in messages for _ in m.calls()),
         results=sum(1 for m in messages for _ in m.results()),
         compactions=sum(step.kind == "compaction" for step in new),
-        lines=transcript.lines,
-        message_lines=transcript.message_lines,
-        counted=transcript.counted,
-        omitted=transcript.omitted,
-        problems=transcript.problems,
+        lines=file.lines,
+        message_lines=file.message_lines,
+        counted=file.counted,
+        omitted=file.omitted,
+        problems=file.problems,
         dry_run=dry_run,
         note=note,
         status=status,
         rejected=rejected,
-        cost_usd=transcript.cost_usd,
+        cost_usd=file.cost_usd,
     )
 
 

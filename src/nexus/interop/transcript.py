@@ -130,8 +130,22 @@ class AbandonedBranch(Struct, frozen=True):
     """Index of the earlier fork that contains `after`; -1 for the main path."""
 
 
+class FileReport(Struct, frozen=True):
+    """What was read of a file as a whole. Every line is counted: `sum(counted.values()) + message_lines == lines`."""
+
+    lines: int = 0
+    message_lines: int = 0
+    counted: dict[str, int] = {}
+    """Lines without a message, by kind."""
+    omitted: dict[str, int] = {}
+    """Fields of message lines that are not imported, with counts."""
+    problems: tuple[Problem, ...] = ()
+    cost_usd: float = 0.0
+    """Cost of the calls in dollars, as the file reports it; 0 if it does not."""
+
+
 class Transcript(Struct, frozen=True):
-    """One conversation of a file. Every line is counted: `sum(counted.values()) + message_lines == lines`."""
+    """One conversation of a file."""
 
     format: str
     source_id: str
@@ -146,21 +160,13 @@ class Transcript(Struct, frozen=True):
     """Tool call that started a sub-agent."""
     after: str = ""
     """Key of the message in another file that this one continues."""
-    counted: dict[str, int] = {}
-    """Lines without a message, by kind."""
-    omitted: dict[str, int] = {}
-    """Fields of message lines that are not imported, with counts."""
-    problems: tuple[Problem, ...] = ()
-    lines: int = 0
-    message_lines: int = 0
+    report: FileReport = FileReport()
     model: str = ""
     cwd: str = ""
     meta: str = ""
     """JSON text of other metadata."""
     unique_keys: bool = False
     """True if keys identify messages across files, so that a resumed copy of a session is recognized."""
-    cost_usd: float = 0.0
-    """Cost of the calls in dollars, as the file reports it; 0 if it does not."""
     undated_ms: int = 0
     """Time of steps if the file has none that is understood; 0 for the time of the import."""
 

@@ -20,7 +20,16 @@ from msgspec.structs import replace
 from nexus.errors import BadReply, UnreadableFile
 from nexus.interop.json_lines import OnRead, read_json_lines
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import FileTimes, Problem, Step, Transcript, TranscriptPiece, group_into_turns, time_ms
+from nexus.interop.transcript import (
+    FileReport,
+    FileTimes,
+    Problem,
+    Step,
+    Transcript,
+    TranscriptPiece,
+    group_into_turns,
+    time_ms,
+)
 from nexus.providers import openai
 from nexus.providers.received import CallIndex, compact_json, items_of, mapping, text_of
 
@@ -75,14 +84,13 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     source_id = source_id or path.stem
     times = FileTimes(path, problems)
     steps, damaged = _steps(rows, source_id, problems, times)
+    if lines > 1:
+        counted["(damaged message)"] = damaged
     yield Transcript(
         format="dialogue",
         source_id=source_id,
         steps=group_into_turns(steps, ended=True),
-        counted=dict(counted + Counter({"(damaged message)": damaged if lines > 1 else 0})),
-        problems=tuple(problems),
-        lines=lines,
-        message_lines=lines - counted.total() - (damaged if lines > 1 else 0),
+        report=FileReport(lines, lines - counted.total(), dict(+counted), problems=tuple(problems)),
         undated_ms=times.undated_ms,
     )
 

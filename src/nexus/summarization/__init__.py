@@ -22,7 +22,6 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import message_tokens
 from nexus.types.compaction_plan import CompactionPlan
 from nexus.types.history import SUMMARY_MARKER
-from nexus.types.ledger_entries import Compaction
 from nexus.types.message import Message, Text
 
 __all__ = [
@@ -95,7 +94,7 @@ def run_compaction(
     """
     started = time.monotonic()
     # The session's opening instructions are never summarized.
-    entries = ledger.entries(plan.session, plan.covers_from - 1, plan.first_kept)
+    entries = ledger.entries(plan.session, plan.start.seq - 1, plan.until.seq)
     rows = [row for entry in entries for row in conversation_rows(entry) if plan.start <= row.ref < plan.until]
     result = summarizer.summary(rows, plan.previous, plan.summary_tokens, focus=focus, progress=progress, cancel=cancel)
     duration_ms = int((time.monotonic() - started) * 1000)
@@ -109,13 +108,10 @@ def run_compaction(
     tokens_before = math.ceil(plan.tokens_before * plan.factor)
     tokens_after = math.ceil(after * plan.factor)
     summary_tokens = math.ceil(counter.count(result.text) * plan.factor)
-    compaction = Compaction(
-        plan.covers_from,
-        plan.covers_to,
-        plan.first_kept,
-        result.text,
+    compaction = replace(
+        plan.draft,
+        summary=result.text,
         type="summary" if result.model else "extractive",
-        trigger=plan.trigger,
         model=result.model or result.rejected_model,  # its calls are paid either way
         provider=result.provider,
         tokens_before=tokens_before,
@@ -124,13 +120,6 @@ def run_compaction(
         call_tokens=result.call_tokens,
         call_output_tokens=result.output_tokens if result.call_tokens else None,
         duration_ms=duration_ms,
-        kept_ord=plan.kept_ord,
-        pending_request_ref=plan.pending_request,
-        excerpts=plan.excerpts,
-        excerpt_tokens=plan.excerpt_tokens,
-        unshown_turns=plan.unshown_turns or None,
-        withheld_turns=plan.withheld_turns or None,
-        instructions=plan.instructions or None,
     )
     follows = (plan.head, bytes.fromhex(plan.head_hash))
     commit = ledger.compact(plan.session, compaction, after_checkpoint=plan.after_mark, follows=follows)

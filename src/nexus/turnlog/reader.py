@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nexus.errors import UnreadableFile
 from nexus.interop.json_lines import OnRead
 from nexus.interop.readers import FileReader
-from nexus.interop.transcript import Problem, Step, Transcript, TranscriptPiece, group_into_turns
+from nexus.interop.transcript import FileReport, Problem, Step, Transcript, TranscriptPiece, group_into_turns
 from nexus.turnlog import times
 from nexus.turnlog.check import ReadEntry, Violation, object_of, read_entries, read_text, violations
 from nexus.turnlog.console import console_lines
@@ -109,8 +109,8 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     if not log.steps:
         raise UnreadableFile(f"{path} contains no valid entry (check it with `nexus turnlog validate`)")
     steps = group_into_turns(log.steps, ended=True)
-    counted = {"turn log": 1}
-    yield Transcript("turnlog", log.name, steps=steps, counted=counted, problems=tuple(log.problems), lines=1)
+    report = FileReport(1, counted={"turn log": 1}, problems=tuple(log.problems))
+    yield Transcript("turnlog", log.name, steps=steps, report=report)
 
 
 def _is_generated(entry: ReadEntry) -> bool:

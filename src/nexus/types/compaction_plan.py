@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from nexus.types.ledger_entries import MessageRef
+from nexus.types.ledger_entries import Compaction, MessageRef
 
 Trigger: TypeAlias = Literal["context_limit", "overflow_recovery", "manual", "periodic"]
 
@@ -32,16 +32,10 @@ class CompactionPlan(Struct, frozen=True):
 
     session: str
     view: str
-    trigger: Trigger
-    covers_from: int
-    """First entry that is covered, from its message `start_ord` on."""
-    covers_to: int
-    """Last entry that is covered completely."""
-    first_kept: int
-    """First entry that is kept, from its message `kept_ord` on."""
-    kept_ord: int
-    pending_request: MessageRef | None
-    """The covered user message that the kept messages still answer."""
+    draft: Compaction
+    """The compaction as it will be stored, without the summary and what it costs."""
+    start: MessageRef
+    """Position of the first message that is covered."""
     previous: str
     """The current summary, which the new one updates."""
     after_mark: int
@@ -56,26 +50,10 @@ class CompactionPlan(Struct, frozen=True):
     """Tokens of the prompt that stay, without the new summary."""
     summary_tokens: int
     """Limit of the new summary."""
-    start_ord: int = 0
     factor: float = 1.0
     """Provider tokens per base token."""
-    excerpts: tuple[MessageRef, ...] = ()
-    """Covered messages that are still shown, in part."""
-    excerpt_tokens: int = 0
-    """Base tokens of each excerpt, at most."""
-    unshown_turns: int = 0
-    """Covered user turns that are neither excerpts nor pins."""
-    withheld_turns: tuple[MessageRef, ...] = ()
-    """The newest of these."""
-    instructions: tuple[MessageRef, ...] = ()
-    """Covered instructions of the client's list, shown whole."""
-
-    @property
-    def start(self) -> MessageRef:
-        """Position of the first message that is covered."""
-        return MessageRef(self.covers_from, self.start_ord)
 
     @property
     def until(self) -> MessageRef:
         """Position of the first message that is kept."""
-        return MessageRef(self.first_kept, self.kept_ord)
+        return MessageRef(self.draft.first_kept, self.draft.kept_ord)

@@ -273,7 +273,7 @@ def test_compaction_shows_user_turns_beside_its_summary() -> None:
             turn(nx, number, f"request {number}: never touch file_{number}.py")
         ctx = assembled(nx)
         plan = ctx.plan()
-        assert plan is not None and len(plan.excerpts) > 5
+        assert plan is not None and len(plan.draft.excerpts) > 5
         assert nx.compact("s", plan=plan)
         after = assembled(nx)
         shown = texts(after)

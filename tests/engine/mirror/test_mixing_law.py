@@ -208,7 +208,7 @@ MUTANTS = (
     ),
     Mutant(
         "two messages are an overlap",
-        "nexus.engine.mirror:Mirror._as_window", "< LEAST_OVERLAP", "< 2",
+        "nexus.engine.mirror:CallerLists._as_window", "< LEAST_OVERLAP", "< 2",
         ("other words",), (SECRET, Step("go on", 0, 4, 0), Step("long import", 0, 2)),
     ),
     Mutant(
@@ -228,7 +228,7 @@ MUTANTS = (
     ),
     Mutant(
         "every list is a window",
-        "nexus.engine.mirror:Mirror.place", "if is_window and", "if",
+        "nexus.engine.mirror:CallerLists.place", "if is_window and", "if",
         ("no window",), (Step("new", 9, 0, 3), Step("go on", 2, 1, 4), Step("go on", 2, 2, 3), Step("slide", 2, 3, 0)),
     ),
 )  # fmt: skip

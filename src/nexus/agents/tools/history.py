@@ -108,7 +108,7 @@ class HistoryTools:
         context.request_compaction(focus)
         tokens = max(plan.tokens_before - plan.kept_tokens - plan.summary_tokens, 0)
         return (
-            f"Before your next call a summary replaces {plan.messages:,} messages, up to entry {plan.covers_to}, and frees "
+            f"Before your next call a summary replaces {plan.messages:,} messages, up to entry {plan.draft.covers_to}, and frees "
             f"about {tokens:,} tokens. Later messages stay as they are; recall finds the others."
         )
 

@@ -19,10 +19,11 @@ from nexus.assembly.fit.cut_history import LEAST_HISTORY, CutContext, fit
 from nexus.assembly.fit.result import FitResult, FixedTokens, total_tokens, with_event
 from nexus.assembly.fit.window import Window
 from nexus.assembly.gather import REQUEST_TOKENS, SystemPrompt, event_messages, gather_slot, preamble_messages
-from nexus.assembly.inputs import ROUNDING_TOKENS, AssemblyInputs
+from nexus.assembly.inputs import AssemblyInputs
 from nexus.errors import BudgetTooSmall
 from nexus.tokens.content import MeasuredContent, content_factor
 from nexus.tokens.message_tokens import message_tokens
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import Block, ContextWarning
 from nexus.types.history import OLDER_ENTRIES, PreviousTurns
 from nexus.types.ledger_entries import MessageRef
@@ -66,8 +67,8 @@ class Preamble:
 class ChosenFit:
     """The parts of a context that fit the budget together."""
 
-    inputs: AssemblyInputs
-    """The inputs, with the factor of this content."""
+    scale: TokenScale
+    """With the factor of this content."""
 
     preamble: Preamble
     current: CurrentBlocks
@@ -85,7 +86,7 @@ def choose_fit(
     message_format = inputs.view.message_format
     previous = inputs.source_context.previous_turns
     stored = inputs.stored_event
-    last = inputs.last_manifest
+    last = inputs.last.manifest
     if stored is not None:
         continues_turn = not stored.starts_turn
     else:
@@ -116,20 +117,20 @@ def choose_fit(
 
 
 def with_content_factor(
-    inputs: AssemblyInputs,
+    scale: TokenScale,
+    window: Window,
     system: SystemPrompt,
     preamble: Preamble | None = None,
     result: FitResult | None = None,
-) -> AssemblyInputs:
-    """Return the inputs with the factor of a prompt's content, unless the factor does not depend on it.
+) -> TokenScale:
+    """Return the scale with the factor of a prompt's content, unless the factor does not depend on it.
 
     `result` is the window with the event; by default the prompt is the history alone.
     """
-    rates = inputs.model.content
-    wire = inputs.view.provider_format
-    if inputs.correction is None or rates is None:
-        return inputs
-    window = result.window if result else inputs.window
+    rates = scale.model.content
+    wire = window.rules.wire
+    if scale.correction is None or rates is None:
+        return scale
     fixed = preamble.fixed if preamble else system.fixed
     content = _measured_history(window).copy()
     content.add_text([system.text], fixed.system - REQUEST_TOKENS)
@@ -141,8 +142,8 @@ def with_content_factor(
         base = total_tokens(result, fixed)
     else:
         base = fixed.total + window.tokens
-    factor = content_factor(content, base, fixed.tools, rates, inputs.model.token_factor)
-    return replace(inputs, factor=factor * inputs.correction, content_factor=factor)
+    factor = content_factor(content, base, fixed.tools, rates, scale.model.token_factor)
+    return replace(scale, factor=factor * scale.correction, content_factor=factor)
 
 
 def _measured_history(window: Window) -> MeasuredContent:
@@ -165,7 +166,8 @@ def _gather_preamble(
         profile.preamble, "ahead", profile, inputs, source_context=context, previous=system.blocks
     )
     messages = preamble_messages(blocks)
-    tokens = sum(message_tokens(message, inputs.counter).on(inputs.view.provider_format) for message in messages)
+    counter = inputs.scale.counter
+    tokens = sum(message_tokens(message, counter).on(inputs.view.provider_format) for message in messages)
     fixed = structs.replace(system.fixed, preamble=tokens)
     entries, covered = inputs.view.message_format.covered_messages(previous)
     return Preamble(blocks, messages, fixed, warnings, entries, covered)
@@ -184,19 +186,21 @@ def _choose_notes(
     Raises BudgetTooSmall, in provider tokens.
     """
     window = inputs.window
+    scale = inputs.scale
+    last = inputs.last.manifest
     share = profile.share("Session")
     context = CutContext(
         request.session,
         inputs.view.name,
         inputs.cut_number,
-        inputs.mark,
+        inputs.session.mark,
         # A format that shows one turn reports the others in blocks.
         "oldest_first" if inputs.view.message_format.memory is not None else inputs.view.strategy,
         share.floor or LEAST_HISTORY,
         share.ceiling,
         inputs.view.image_turns,
-        keeps_fitting=inputs.mirrored is not None,
-        rewrites_prefix=inputs.last_manifest is None or inputs.last_manifest.mark != inputs.mark_seq,
+        keeps_fitting=inputs.mirrored.place is not None,
+        rewrites_prefix=last is None or last.mark != inputs.session.mark_seq,
     )
     repeated = [note for note in notes if window.memory.get(note.source) == note.text]
     memory = [note for note in notes if note.layer == "Memory"]
@@ -205,13 +209,13 @@ def _choose_notes(
     def fitted(choice: CurrentBlocks) -> ChosenFit | BudgetTooSmall:
         event = event_messages(request.event, choice.included, inputs.source_context.at_ms)
         visible = window.rules.path_format.event(event, window.head, request.settings.principal)
-        uncut_result = with_event(window, visible, inputs.counter, None)
+        uncut_result = with_event(window, visible, scale.counter, None)
 
         def within(available: int) -> FitResult:
-            return fit(uncut_result, available, preamble.fixed, context, inputs.counter, visible)
+            return fit(uncut_result, available, preamble.fixed, context, scale.counter, visible)
 
-        def measured(result: FitResult) -> AssemblyInputs:
-            return with_content_factor(inputs, system, preamble, result)
+        def measured(result: FitResult) -> TokenScale:
+            return with_content_factor(scale, result.window, system, preamble, result)
 
         scaled = measured(uncut_result)
         try:
@@ -221,8 +225,7 @@ def _choose_notes(
             if least_fit:
                 scaled = max(scaled, measured(least_fit), key=attrgetter("factor"))
             if least_fit is None or total_tokens(least_fit, preamble.fixed) > scaled.available:
-                rounding = ROUNDING_TOKENS if scaled.factor != 1 else 0
-                return error.scaled(scaled.factor, inputs.budget.available, rounding)
+                return scaled.scaled(error)
             result = within(scaled.available)
         return ChosenFit(scaled, preamble, choice, event, result)
 
@@ -242,9 +245,9 @@ def _choose_notes(
 
 
 def _fit_as_counted(
-    scaled: AssemblyInputs, within: Callable[[int], FitResult], measured: Callable[[FitResult], AssemblyInputs]
-) -> tuple[AssemblyInputs, FitResult]:
-    """Return the fit, and the inputs with the factor by which it was made.
+    scaled: TokenScale, within: Callable[[int], FitResult], measured: Callable[[FitResult], TokenScale]
+) -> tuple[TokenScale, FitResult]:
+    """Return the fit, and the scale by which it was made.
 
     The messages behind a cut may take more tokens for each base token than the whole history; then the cut is made again.
     Where they take fewer, the larger count stays. Raises BudgetTooSmall, in base tokens.

@@ -14,10 +14,12 @@ from nexus.assembly.fit.excerpts import MOST_WITHHELD, Excerpts, choose_user_tur
 from nexus.assembly.fit.pins import NOTE_FRAME_TOKENS
 from nexus.assembly.fit.token_sums import first_group_within, projected_sums, recent_turns_start
 from nexus.assembly.fit.window import Window
+from nexus.assembly.inputs import StoredSession
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
+from nexus.tokens.scale import TokenScale
 from nexus.types.compaction_plan import RECOVER_TO, CompactionPlan, Trigger
-from nexus.types.ledger_entries import Entry, MessageRef
+from nexus.types.ledger_entries import Compaction, MessageRef
 
 SUMMARY_PART = 8
 """A summary may take this part (an eighth) of the available tokens, and no more than `MOST_SUMMARY` base tokens."""
@@ -39,16 +41,12 @@ class Aim(Struct, frozen=True):
     session: str
     view: str
 
-    available: int
-    """Available base tokens."""
+    scale: TokenScale
 
     share: float
     """Share of the available tokens that the prompt should shrink to."""
 
     trigger: Trigger
-
-    factor: float = 1.0
-    """Provider tokens per base token."""
 
     keeps_user_turns: bool = False
     """True if covered user turns are shown as excerpts."""
@@ -59,9 +57,7 @@ def plan_compaction(
     fixed_tokens: int,
     other_tokens: int,
     aim: Aim,
-    mark: Entry | None,
-    newest_mark: int,
-    counter: TokenCounter,
+    session: StoredSession,
 ) -> CompactionPlan | None:
     """Return the plan of a compaction, None if it is not worth it.
 
@@ -71,19 +67,22 @@ def plan_compaction(
     """
     if not window.indexes.groups:
         return None
+    available = aim.scale.available
+    counter = aim.scale.counter
+    mark = session.mark
     manual, opening = aim.trigger == "manual", window.opening
     sums = projected_sums(window, 0, 0, window.head)
-    limit = min(max(aim.available // SUMMARY_PART, LEAST_SUMMARY), MOST_SUMMARY)
+    limit = min(max(available // SUMMARY_PART, LEAST_SUMMARY), MOST_SUMMARY)
     last, recent = window.indexes.groups[-1], recent_turns_start(window)
     spent = other_tokens + limit + _pinned_tokens(window, last)
-    free = int(aim.share * aim.available) - spent
+    free = int(aim.share * available) - spent
     room = most = 0
     if aim.keeps_user_turns:
         # Excerpts may lift the prompt above the target, as after a cut, but not up to where it was.
-        highest = int(aim.share * HIGH_MARK / LOW_MARK * aim.available) - spent
-        least_tail = int(min(LEAST_TAIL, aim.share / 4) * aim.available)
-        room = max(min((aim.available - other_tokens) // 2, highest - least_tail), 0)
-        most = max(aim.available - fixed_tokens, 0) // 2
+        highest = int(aim.share * HIGH_MARK / LOW_MARK * available) - spent
+        least_tail = int(min(LEAST_TAIL, aim.share / 4) * available)
+        room = max(min((available - other_tokens) // 2, highest - least_tail), 0)
+        most = max(available - fixed_tokens, 0) // 2
         tokens = _excerpts(window, last, room, most, counter).tokens
         if not manual:
             free = max(min(free, highest - tokens), least_tail)
@@ -97,41 +96,51 @@ def plan_compaction(
     omitted_tokens = window.cut.omitted_tokens if window.cut else 0
     covered = omitted_tokens + opening.lead_tokens + sums[index] + opening.summary_tokens
     limit = min(limit, covered * 9 // 10)
-    least_gain = 0 if manual else int(LEAST_GAIN * aim.available)
+    least_gain = 0 if manual else int(LEAST_GAIN * available)
     if first_kept <= start or covered - limit <= least_gain or limit < LEAST_SUMMARY // 4:
         return None
-    request = pending_request(window, index)
     excerpts = _excerpts(window, index, room, most, counter) if aim.keeps_user_turns else Excerpts()
-    hidden_turns = excerpts.hidden_turns(())
-    unshown = lost_turns(window) + len(hidden_turns) if aim.keeps_user_turns else 0
-    note_tokens = excerpts.tokens or (NOTE_FRAME_TOKENS if unshown else 0)
+    draft = _draft(window, index, start, first_kept, excerpts, aim)
+    note_tokens = excerpts.tokens or (NOTE_FRAME_TOKENS if draft.unshown_turns else 0)
     omitted_messages = (window.cut.omitted_messages if window.cut else 0) + len(opening.lead)
     return CompactionPlan(
         aim.session,
         aim.view,
-        aim.trigger,
-        covers_from=start.seq,
-        covers_to=first_kept.seq - 1,
-        first_kept=first_kept.seq,
-        kept_ord=first_kept.ord,
-        pending_request=request.place if request else None,
+        draft,
+        start,
         previous=str(mark.body.get("summary", "")) if mark is not None and mark.kind == "compaction" else "",
-        after_mark=newest_mark,
+        after_mark=session.after_mark,
         head=window.head,
         head_hash=window.path.head_hash.hex(),
         messages=(window.indexes.row_of[index] if index else 0) + omitted_messages,
         tokens_before=other_tokens + window.tokens,
         kept_tokens=other_tokens + sums[-1] - sums[index] + _pinned_tokens(window, index) + note_tokens,
         summary_tokens=limit,
-        start_ord=start.ord,
-        factor=aim.factor,
+        factor=aim.scale.factor,
+    )
+
+
+def _draft(
+    window: Window, index: int, start: MessageRef, first_kept: MessageRef, excerpts: Excerpts, aim: Aim
+) -> Compaction:
+    """Return the compaction of the messages from `start` to message `index`, at `first_kept`, without its summary."""
+    request = pending_request(window, index)
+    hidden_turns = excerpts.hidden_turns(())
+    unshown = lost_turns(window) + len(hidden_turns) if aim.keeps_user_turns else 0
+    instructions = [pin.place for pin in opening_pins(window, index) if pin.kind == "instruction"]
+    return Compaction(
+        covers_from=start.seq,
+        covers_to=first_kept.seq - 1,
+        first_kept=first_kept.seq,
+        summary="",
+        trigger=aim.trigger,
+        kept_ord=first_kept.ord,
+        pending_request_ref=request.place if request else None,
         excerpts=tuple(pin.place for pin in excerpts.pins),
         excerpt_tokens=excerpts.limit,
-        unshown_turns=unshown,
-        withheld_turns=hidden_turns[-MOST_WITHHELD:],
-        instructions=tuple(
-            pin.place for pin in opening_pins(window, index) if pin.kind == "instruction" and pin.place < first_kept
-        ),
+        unshown_turns=unshown or None,
+        withheld_turns=hidden_turns[-MOST_WITHHELD:] or None,
+        instructions=tuple(place for place in instructions if place < first_kept) or None,
     )
 
 
@@ -144,7 +153,7 @@ def _excerpts(window: Window, index: int, room: int, most: int, counter: TokenCo
 
 def _real_available(aim: Aim) -> int:
     """Return the tokens that the target is meant for, fewer if a provider's limit turned out to be smaller."""
-    return int(min(aim.share / RECOVER_TO, 1.0) * aim.available)
+    return int(min(aim.share / RECOVER_TO, 1.0) * aim.scale.available)
 
 
 def _place(window: Window, index: int) -> MessageRef:

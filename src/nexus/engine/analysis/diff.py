@@ -16,6 +16,7 @@ from nexus.assembly.prefix_report import PrefixCosts, block_tokens, compare_mani
 from nexus.context import AssembledContext
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import tools_tokens
+from nexus.tokens.scale import TokenScale
 from nexus.types.message import ProviderFormat
 
 EXCERPT_BYTES = 60
@@ -107,12 +108,15 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
             preamble_blocks=block_tokens([block for block in blocks if block.slot == "ahead"], counter),
             window=fitted.window,
             earlier_messages=old.ctx.messages,
-            counter=counter,
-            factor=manifest.factor,
-            content_factor=manifest.content_factor,
+            scale=TokenScale(
+                new.ctx.accounting.model_info,
+                new.ctx.token_budget,
+                counter,
+                manifest.factor,
+                manifest.content_factor,
+            ),
             request=REQUEST_TOKENS,
             system_text=new.ctx.system_prompt,
-            model=new.ctx.accounting.model_info,
             current=fitted.current_tokens,
         )
         prefix_break = locate_break(report, old.manifest, manifest, costs)

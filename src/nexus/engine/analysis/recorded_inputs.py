@@ -15,7 +15,7 @@ from nexus.assembly.formats.path_format import LedgerView
 from nexus.assembly.formats.protocol import View
 from nexus.assembly.formats.registry import FORMATS
 from nexus.assembly.gather import SYSTEM_SOURCE
-from nexus.assembly.inputs import AssemblyInputs, plan_budget
+from nexus.assembly.inputs import AssemblyInputs, LastCall, MirroredList, StoredSession, plan_budget
 from nexus.assembly.manifest_store import NoteMetadata, StoredSettings, manifest_of, parse_stored_manifest
 from nexus.assembly.profiles.builtin import find_profile
 from nexus.assembly.record import calibration_factor, calibration_key, provisional_factor
@@ -31,6 +31,7 @@ from nexus.tokens.budget import compute_budget
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
+from nexus.tokens.scale import TokenScale
 from nexus.types.block import Block, Layer, Trust
 from nexus.types.decoding import decodable
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
@@ -296,25 +297,28 @@ class RecordedCallInputs:
                 previous_turns=self.previous_turns,
             ),
             sources={},
-            model=model,
-            budget=plan_budget(request, model),
-            counter=self.deps.stable_counter,
-            factor=factor,
-            content_factor=float(self.manifest.get("content", 1)),
-            correction=correction,
-            window=window,
-            mark=replay.live_checkpoints(self.checkpoints()).checkpoint,
+            scale=TokenScale(
+                model,
+                plan_budget(request, model),
+                self.deps.stable_counter,
+                factor,
+                float(self.manifest.get("content", 1)),
+                correction,
+            ),
             view=view,
+            window=window,
             cut_number=window.cut.number + 1 if window.cut else 1,
-            instructions=(),
-            last_manifest=manifest_of(last),
-            thread=next(parts, thread),
+            session=StoredSession(next(parts, thread), mark=replay.live_checkpoints(self.checkpoints()).checkpoint),
+            last=LastCall(manifest_of(last)),
             workspace=str(self.entry(self.call.row.seq).body.get("workspace", "")),
             renderers=self.deps.renderers,
             denied_tools=self.denied_tools,
-            list_pins=self.list_pins(),
-            system_parts=msgspec.convert(self.manifest.get("system_parts", ()), tuple[tuple[int, int], ...]),
-            system_names=msgspec.convert(self.manifest.get("system_names", ()), tuple[tuple[int, int, str], ...]),
+            mirrored=MirroredList(
+                None,
+                self.list_pins(),
+                msgspec.convert(self.manifest.get("system_parts", ()), tuple[tuple[int, int], ...]),
+                msgspec.convert(self.manifest.get("system_names", ()), tuple[tuple[int, int, str], ...]),
+            ),
         )
 
     def sources(self, notes: list[Block]) -> dict[str, Source]:

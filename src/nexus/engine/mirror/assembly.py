@@ -8,6 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from nexus.assembly.assemble import assemble
+from nexus.assembly.inputs import MirroredList
 from nexus.context import AssembledContext
 from nexus.engine.events import event_of
 from nexus.engine.mirror import CallerLists, PlacedList
@@ -39,10 +40,12 @@ def assemble_list(
     mirrored = placed.public(reserve)
     inputs = dataclasses.replace(
         inputs,
-        mirrored=mirrored,
-        system_parts=client.parts_behind(len(system) - len(client.system)),
-        system_names=client.names_behind(len(system) - len(client.system)),
-        list_pins=mirror.pins(placed),
+        mirrored=MirroredList(
+            mirrored,
+            mirror.pins(placed),
+            client.parts_behind(len(system) - len(client.system)),
+            client.names_behind(len(system) - len(client.system)),
+        ),
     )
     ctx = assemble(authorized.request, resolved.profile, inputs)
     own_system = "" if preparation.settings.system else system

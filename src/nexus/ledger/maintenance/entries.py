@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nexus.ledger import chain
 from nexus.ledger.codec import blobs_of, decode_body, decode_parts
 from nexus.ledger.integrity.threads import UNREADABLE, Damage
-from nexus.ledger.maintenance.rows import LedgerRows, Rows, ThreadRow, Where
+from nexus.ledger.maintenance.rows import LedgerRows, ThreadRow, ThreadRows, Where
 from nexus.ledger.records import EntryRecord, KeyRecord, MessageRow
 
 UNKNOWN = bytes(32)
@@ -45,7 +45,7 @@ class Proofs:
     `hints` are chain values by thread and seq, `reach` is the newest entry that a thread is known to have had.
     """
 
-    def __init__(self, tenant: str, rows: Rows) -> None:
+    def __init__(self, tenant: str, rows: ThreadRows) -> None:
         self._tenant = tenant
         self._rows = rows
         self.hints: dict[tuple[int, int], set[bytes]] = defaultdict(set)
@@ -81,10 +81,10 @@ class Proofs:
 class Entries:
     """Salvage of the entries of one thread after the other. Losses are added to `damages`."""
 
-    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, proofs: Proofs, damages: list[Damage]) -> None:
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, proofs: Proofs, damages: list[Damage]) -> None:
         self._tenant = tenant
         self._ledger_rows = ledger_rows
-        self._rows = rows
+        self._rows = ledger_rows.threads[tenant]
         self._proofs = proofs
         self.damages = damages
         self.shown: dict[str, Where | None] = {}

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nexus.ledger import chain
 from nexus.ledger.integrity.threads import UNREADABLE, Damage
-from nexus.ledger.maintenance.rows import LedgerRows, Pointer, Rows, Where
+from nexus.ledger.maintenance.rows import LedgerRows, NameRows, Pointer, Where
 from nexus.ledger.maintenance.salvage import Salvage
 from nexus.ledger.records import AliasRecord, CalibrationRecord, DocumentRecord, EventRecord, MoveRecord
 from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, SessionStatus, event_id
@@ -37,14 +37,14 @@ _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 class Names:
     """Saves names, calibrations, queued events and documents. `damages` says what could not be saved."""
 
-    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, saved: Salvage) -> None:
         self._tenant = tenant
         self._ledger_rows = ledger_rows
-        self._rows = rows
+        self._rows = ledger_rows.names[tenant]
         self._saved = saved
         self.damages: list[Damage] = []
         self.pointers: dict[str, int | None] = {}
-        self._now = ledger_rows.now[tenant]
+        self._now = ledger_rows.current_names[tenant]
 
     def holds_anything(self) -> bool:
         """Return True if any calibration, event or document can be proven. Names without a thread prove nothing."""
@@ -99,7 +99,7 @@ class Names:
             self.damages.append(Damage("move", place, what, "what it said of the session"))
         return moves
 
-    def _proven_moves(self, label: str, rows: Rows) -> tuple[list[MoveRecord], set[int]]:
+    def _proven_moves(self, label: str, rows: NameRows) -> tuple[list[MoveRecord], set[int]]:
         """Return a label's proven updates and the numbers of its lost ones."""
         by_number: dict[int, list[MoveRecord]] = defaultdict(list)
         for move in rows.moves.get(label, ()):

@@ -15,7 +15,7 @@ from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance.files import Progress, check_target, existing, replacing, writing
 from nexus.ledger.maintenance.names import Names
 from nexus.ledger.maintenance.pages import Pages
-from nexus.ledger.maintenance.rows import LedgerRows, Rows
+from nexus.ledger.maintenance.rows import LedgerRows
 from nexus.ledger.maintenance.salvage import Salvage, Views
 from nexus.ledger.records import Header, Record, ThreadRecord
 from nexus.ledger.sqlite import SqliteLedger, open_ledgers
@@ -67,7 +67,7 @@ def repair(
         if int.from_bytes(header[68:72]) == APPLICATION_ID:
             check_version(int.from_bytes(header[60:64]), str(source))
         ledger_rows = LedgerRows(pages, progress)
-        tenants = [_Tenant(tenant, ledger_rows, rows) for tenant, rows in sorted(ledger_rows.tenants.items())]
+        tenants = [_Tenant(tenant, ledger_rows) for tenant in ledger_rows.tenants]
         salvaged = [tenant for tenant in tenants if tenant.holds_anything()]
         saved = [tenant.into(half) for tenant in salvaged]
         if not saved:
@@ -103,11 +103,11 @@ def _broken(pages: Pages) -> Iterator[Damage]:
 class _Tenant:
     """One tenant's rows, on their way into the new ledger."""
 
-    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows) -> None:
+    def __init__(self, tenant: str, ledger_rows: LedgerRows) -> None:
         self.name = tenant
-        self._threads = Salvage(tenant, ledger_rows, rows)
-        self._views = Views(tenant, ledger_rows, rows, self._threads)
-        self._names = Names(tenant, ledger_rows, rows, self._threads)
+        self._threads = Salvage(tenant, ledger_rows)
+        self._views = Views(tenant, ledger_rows, self._threads)
+        self._names = Names(tenant, ledger_rows, self._threads)
 
     def holds_anything(self) -> bool:
         """Return True if anything of this tenant can be proven."""

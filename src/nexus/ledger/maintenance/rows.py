@@ -49,13 +49,6 @@ _SHAPES = (
 )
 """Kinds of rows by their columns as SQLite stores them. Some are shorter in version 1 of the schema."""
 
-_THREADS = frozenset({"thread", "entry", "message", "key", "decision", "manifest", "view_head"})
-"""Kinds of rows that name a thread behind the tenant (a message: behind its own number)."""
-
-_NAME_KINDS = frozenset(
-    {"move", "old_move", "pointer", "alias", "calibration", "calibration_head", "event", "document"}
-)
-
 
 class ViewHead(NamedTuple):
     """Row of the table `view_head`: a view's number of decisions and manifests on a thread."""
@@ -97,8 +90,8 @@ def _places() -> dict[int, dict[int, list[Where]]]:
 
 
 @dataclass
-class Rows:
-    """All rows found for a tenant, by kind."""
+class ThreadRows:
+    """Rows found for a tenant's threads: their entries and views, and the images and inputs that these name."""
 
     threads: dict[int, list[ThreadRow]] = field(default_factory=lambda: defaultdict(list))
     entries: dict[int, dict[int, list[Where]]] = field(default_factory=_places)
@@ -108,30 +101,37 @@ class Rows:
     manifests: dict[int, dict[tuple[str, int], list[Where]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
+    view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
     blobs: dict[str, list[Where]] = field(default_factory=lambda: defaultdict(list))
+    current: set[int] = field(default_factory=set[int])
+    """The threads that a current row names."""
+
+
+@dataclass
+class NameRows:
+    """Rows found for what a tenant has by name: sessions, aliases, calibrations, queued events, documents."""
+
     moves: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
     old_moves: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
+    move_images: set[int] = field(default_factory=set[int])
     pointers: dict[str, list[Pointer]] = field(default_factory=lambda: defaultdict(list))
     aliases: dict[str, list[AliasRecord]] = field(default_factory=lambda: defaultdict(list))
     calibrations: list[CalibrationRecord] = field(default_factory=list[CalibrationRecord])
     calibration_heads: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(list))
     events: list[Where] = field(default_factory=list[Where])
     documents: list[DocumentRecord] = field(default_factory=list[DocumentRecord])
-    view_heads: dict[int, list[ViewHead]] = field(default_factory=lambda: defaultdict(list))
-    move_images: set[int] = field(default_factory=set[int])
-    current_threads: set[int] = field(default_factory=set[int])
-    """The threads that a current row names."""
 
 
 class LedgerRows:
-    """All rows on a file's pages, by tenant; `now` contains the current names only."""
+    """All rows on a file's pages, by tenant; `current_names` are those that SQLite would find."""
 
     def __init__(self, pages: Pages, progress: Progress | None = None) -> None:
         self.pages = pages
-        self.tenants: dict[str, Rows] = defaultdict(Rows)
-        self.now: dict[str, Rows] = defaultdict(Rows)
-        self._digests: set[int] = set()
-        self._current_digests: set[int] = set()
+        self.threads: dict[str, ThreadRows] = defaultdict(ThreadRows)
+        self.names: dict[str, NameRows] = defaultdict(NameRows)
+        self.current_names: dict[str, NameRows] = defaultdict(NameRows)
+        self._found: set[int] = set()
+        self._found_current: set[int] = set()
         shapes = [(name, re.compile(shape)) for name, shape in _SHAPES]
         kinds: dict[str, str] = {}
         for number in range(1, pages.images + 1):
@@ -144,18 +144,30 @@ class LedgerRows:
             if progress is not None:
                 progress(number, pages.images)
 
+    @property
+    def tenants(self) -> list[str]:
+        """The tenants that have rows, in order."""
+        return sorted({*self.threads, *self.names})
+
     def _take(self, kind: str, row: list[Any], where: Where, *, holds: bool) -> None:
-        """Sort a row in, once, however many images have it."""
+        """Sort a row in, once, however many images have it. `holds`: the row is current."""
         digest = hash((kind, *row))
-        behind = kind == "message"
+        behind = kind == "message"  # its own number precedes the tenant
         tenant = str(row[behind])
-        if holds and kind in _THREADS:
-            self.tenants[tenant].current_threads.add(row[1 + behind])
-        is_name = holds and kind in _NAME_KINDS
-        for rows, digests, wanted in ((self.tenants, self._digests, True), (self.now, self._current_digests, is_name)):
-            if wanted and digest not in digests:
-                digests.add(digest)
-                _TAKE[kind](rows[tenant], row, where)
+        is_new = digest not in self._found
+        self._found.add(digest)
+        if kind in _TAKE_THREAD:
+            rows = self.threads[tenant]
+            if holds and kind != "blob":
+                rows.current.add(row[1 + behind])
+            if is_new:
+                _TAKE_THREAD[kind](rows, row, where)
+            return
+        if is_new:
+            _TAKE_NAME[kind](self.names[tenant], row, where)
+        if holds and digest not in self._found_current:
+            self._found_current.add(digest)
+            _TAKE_NAME[kind](self.current_names[tenant], row, where)
 
     def _row(self, where: Where) -> list[Any]:
         return cast("list[Any]", self.pages.row(where >> 16, where & 0xFFFF))
@@ -189,33 +201,39 @@ class LedgerRows:
                 yield data[at : at + 32]
 
 
-def _thread(rows: Rows, row: list[Any], _: Where) -> None:
+def _thread(rows: ThreadRows, row: list[Any], _: Where) -> None:
     thread = ThreadRow(*row[1:8])
     if len(row) > 8:
         thread = thread._replace(turn=row[8], erased=bool(row[15]), columns=tuple(row[1:16]), hash=row[16])
     rows.threads[thread.id].append(thread)
 
 
-def _move(rows: Rows, row: list[Any], where: Where) -> None:
+def _move(rows: NameRows, row: list[Any], where: Where) -> None:
     rows.moves[row[1]].append(MoveRecord(*row[1:]))
     rows.move_images.add(where >> 16)
 
 
-def _old_move(rows: Rows, row: list[Any], _: Where) -> None:
+def _old_move(rows: NameRows, row: list[Any], _: Where) -> None:
     """Convert an update of version 1, which had a title instead of metadata, and no hash."""
     label, number, thread, title, reason, at_ms = row[1:]
     facts = to_json({"title": decode_text(title)} if title else {})
     rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))
 
 
-_TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
+_TAKE_THREAD: dict[str, Callable[[ThreadRows, list[Any], Where], None]] = {
     "thread": _thread,
     "entry": lambda rows, row, where: rows.entries[row[1]][row[2]].append(where),
     "message": lambda rows, row, where: rows.messages[row[2]][row[3]].append(where),
     "key": lambda rows, row, _: rows.keys[row[1]][row[3]].append(KeyRecord(row[2], row[4])),
     "decision": lambda rows, row, _: rows.decisions[row[1]].append(DecisionRecord(*row[1:])),
     "manifest": lambda rows, row, where: rows.manifests[row[1]][row[2], row[3]].append(where),
+    "view_head": lambda rows, row, _: rows.view_heads[row[1]].append(
+        ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8])
+    ),
     "blob": lambda rows, row, where: rows.blobs[row[1]].append(where),
+}
+
+_TAKE_NAME: dict[str, Callable[[NameRows, list[Any], Where], None]] = {
     "move": _move,
     "old_move": _old_move,
     "pointer": lambda rows, row, _: rows.pointers[row[1]].append(Pointer(*row[2:])),
@@ -224,7 +242,4 @@ _TAKE: dict[str, Callable[[Rows, list[Any], Where], None]] = {
     "calibration_head": lambda rows, row, _: rows.calibration_heads[row[1], row[2]].append(row[3]),
     "event": lambda rows, _, where: rows.events.append(where),
     "document": lambda rows, row, _: rows.documents.append(DocumentRecord(*row[1:])),
-    "view_head": lambda rows, row, _: rows.view_heads[row[1]].append(
-        ViewHead(row[2], row[3], row[5], tuple(row[1:8]), row[8])
-    ),
 }

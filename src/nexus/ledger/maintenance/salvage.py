@@ -15,7 +15,7 @@ from nexus.ledger import chain
 from nexus.ledger.codec import inputs_of
 from nexus.ledger.integrity.threads import Damage
 from nexus.ledger.maintenance.entries import Entries, Proofs
-from nexus.ledger.maintenance.rows import LedgerRows, Rows, ThreadRow
+from nexus.ledger.maintenance.rows import LedgerRows, ThreadRow
 from nexus.ledger.records import AssemblyRecord, BlobRecord, DecisionRecord, EntryRecord, ThreadRecord
 from nexus.ledger.text_encoding import decode_text
 
@@ -43,14 +43,14 @@ class SalvagedThread:
 class Salvage:
     """Salvage of a tenant's threads. Losses are added to `damages`."""
 
-    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows) -> None:
+    def __init__(self, tenant: str, ledger_rows: LedgerRows) -> None:
         self._tenant = tenant
         self._ledger_rows = ledger_rows
-        self._rows = rows
+        self._rows = ledger_rows.threads[tenant]
         self.threads: dict[int, SalvagedThread] = {}
         self.damages: list[Damage] = []
-        self._proofs = Proofs(tenant, rows)
-        self._entries = Entries(tenant, ledger_rows, rows, self._proofs, self.damages)
+        self._proofs = Proofs(tenant, self._rows)
+        self._entries = Entries(tenant, ledger_rows, self._proofs, self.damages)
 
     def holds_anything(self) -> bool:
         """Return True if any thread of this tenant can be proven: a damaged row may name one that never existed."""
@@ -103,8 +103,8 @@ class Salvage:
 
     def _wanted(self) -> set[int]:
         """Return the threads with current rows or sessions, and their parents. Rows of other threads were erased."""
-        now = self._ledger_rows.now[self._tenant]
-        pending = {*self._rows.current_threads}
+        now = self._ledger_rows.current_names[self._tenant]
+        pending = {*self._rows.current}
         pending.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
         pending.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
         wanted: set[int] = set()
@@ -186,10 +186,10 @@ class Salvage:
 class Views:
     """Salvage of views' decisions and manifests. Losses are added to `damages`."""
 
-    def __init__(self, tenant: str, ledger_rows: LedgerRows, rows: Rows, saved: Salvage) -> None:
+    def __init__(self, tenant: str, ledger_rows: LedgerRows, saved: Salvage) -> None:
         self._tenant = tenant
         self._ledger_rows = ledger_rows
-        self._rows = rows
+        self._rows = ledger_rows.threads[tenant]
         self._saved = saved
         self.damages: list[Damage] = []
 
