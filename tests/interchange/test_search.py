@@ -15,7 +15,7 @@ import pytest
 from ledger.stores import append
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.postgres import PostgresLedger
-from nexus.ledger.search_text import excerpt_pieces, parse_query
+from nexus.ledger.search_text import comparable, excerpt_pieces, parse_query
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.store import LedgerStore
 from nexus.types.message import user
@@ -109,3 +109,13 @@ def test_phrase_is_not_in_a_text_and_the_parts_of_its_names(store: LedgerStore) 
     append(store, "main", user("userName last"))
     assert Ledger(store).search('"last user"') == []
     assert len(Ledger(store).search('"user name"')) == len(Ledger(store).search('"username last"')) == 1
+
+
+def test_sign_on_a_line_leaves_the_same_words_as_beside_a_letter_with_an_accent() -> None:
+    signs = [chr(number) for number in range(0x80, 0x3100)]
+
+    quick = [comparable(f"A{sign}B e") for sign in signs]
+    full = [comparable(f"A{sign}B é") for sign in signs]
+
+    assert quick == full
+    assert comparable("12→A") == "12→a"

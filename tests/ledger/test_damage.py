@@ -299,3 +299,10 @@ def test_a_session_in_the_place_of_another_time_is_not_listed(whole: Path, tmp_p
     with pytest.raises(LedgerDamaged, match="in a wrong place of the list"):
         ledger.sessions(limit=5)
     ledger.close()
+
+
+def test_a_lost_pointer_is_reported_at_the_end_of_the_list(whole: Path, tmp_path: Path) -> None:
+    ledger = damaged(whole, tmp_path, ("DELETE FROM session WHERE label='main'",))
+    with pytest.raises(LedgerDamaged, match="the pointer of session 'main' is lost"):
+        ledger.sessions(limit=5)
+    ledger.close()

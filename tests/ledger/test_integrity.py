@@ -393,3 +393,41 @@ def test_it_remembers_bytes_of_an_entry_and_not_its_text() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < entries * letters / 10
+
+
+def test_check_that_knows_the_parents_reports_the_same_damage(sound: list[Record]) -> None:
+    parents = {record.parent for record in sound if isinstance(record, ThreadRecord) and record.parent is not None}
+
+    assert parents
+    for at in range(1, len(sound)):
+        damaged = [*sound[:at], *sound[at + 1 :]]
+        assert list(check(damaged, parents)) == list(check(damaged))
+
+
+def test_check_that_knows_the_parents_forgets_the_entries_of_all_other_threads() -> None:
+    threads, entries = 50, 400
+
+    def stream() -> Iterator[Record]:
+        yield Header()
+        for thread in range(1, threads + 1):
+            root = chain.root_hash("local", thread)
+            made: list[EntryRecord] = []
+            digest = root
+            for seq in range(1, entries + 1):
+                columns = (thread, seq, "messages", seq, 5, "{}")
+                digest = chain.entry_hash(digest, "local", columns, [])
+                made.append(EntryRecord(*columns, digest, []))
+            yield ThreadRecord(thread, None, 0, root, 1, entries, digest)
+            yield from made
+        moves = [MoveRecord(f"s{thread:03}", 1, thread, "{}", "created", 5, b"") for thread in range(1, threads + 1)]
+        yield from (record for move in moves for record in rechained([move]))
+
+    def peak(parents: set[int]) -> int:
+        tracemalloc.start()
+        assert list(check(stream(), parents)) == []
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(set())  # what is made once
+    assert peak(set()) + 12 * threads * entries < peak(set(range(1, threads + 1))) + 2 * 12 * entries

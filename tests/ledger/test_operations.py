@@ -12,9 +12,11 @@ from ledger.stores import COUNTER, behind_its_back
 from nexus.assembly.record import with_sizes
 from nexus.errors import BadReference, CompactionSuperseded, LedgerError, NoSuchSession
 from nexus.ledger import maintenance as care
+from nexus.ledger import session_directory
 from nexus.ledger.history_operations import Ledger
 from nexus.ledger.replay import messages_from
 from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.shared_sql import read_sessions
 from nexus.ledger.sqlite import SqliteLedger, connection, files
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
@@ -476,3 +478,34 @@ def test_part_of_the_messages_is_the_same_part_of_all_of_them(tmp_path: Path) ->
                 first = max(len(every) + offset, 0) if offset < 0 else min(offset, len(every))
                 wanted = (every[first : first + limit], first, len(every))
                 assert messages_from(ledger.store, session, offset, limit) == wanted
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_sessions_read_in_pages_are_the_list(ledger: Ledger, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abcdef":
+        talk(ledger, name, "one")
+    ledger.fork("fork", "b")
+    ledger.sessions.delete("c")
+    monkeypatch.setattr(session_directory, "PAGE", size)
+    monkeypatch.setattr(read_sessions, "MOST_CACHED", 2)
+
+    assert [*ledger.sessions.each()] == ledger.sessions.list()
+    assert [*ledger.sessions.each(every=True)] == ledger.sessions.list(every=True)
+    assert {info.label for info in ledger.sessions.each()} == {*"abdef", "fork"}
+
+
+def test_sessions_read_in_pages_are_those_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(SqliteLedger(str(tmp_path / "l.db")))
+    for name in "abcd":
+        talk(ledger, name, "one")
+    listed = ledger.sessions.list()
+    monkeypatch.setattr(session_directory, "PAGE", 1)
+    other = Ledger(SqliteLedger(str(tmp_path / "l.db")))
+
+    sessions = ledger.sessions.each()
+    first = next(sessions)
+    talk(other, "a", "two")
+    other.sessions.delete("b")
+
+    assert [first, *sessions] == listed
+    assert [info.label for info in ledger.sessions.each()] == ["a", "d", "c"]

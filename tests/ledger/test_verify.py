@@ -14,6 +14,7 @@ from ledger.files import sql
 from ledger.stores import append, behind_its_back, filled
 from nexus.ledger import maintenance as care
 from nexus.ledger.integrity import check
+from nexus.ledger.maintenance import verification
 from nexus.ledger.shared_sql import dump
 from nexus.ledger.sqlite import SqliteLedger
 from nexus.types.message import user
@@ -241,3 +242,42 @@ def test_verify_reports_an_entry_that_a_thread_read_together_with_others_has_too
             "INSERT INTO entry SELECT tenant, 2, 9, kind, turn, at_ms, body, hash FROM entry WHERE thread=1 AND seq=1"
         )
     assert any("thread 2" in str(damage) for damage in care.verify(tmp_path / "l.db"))
+
+
+def test_changed_row_of_a_thread_and_an_added_call_on_any_page_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = filled(tmp_path / "l.db")
+    for number in range(7):
+        append(ledger, f"s{number}", user("one"))
+    threads = [thread.id for thread in ledger.threads()]
+    ledger.close()
+    monkeypatch.setattr(verification, "PAGE", 3)
+
+    for thread in threads:
+        shutil.copy(tmp_path / "l.db", tmp_path / "changed.db")
+        with behind_its_back(tmp_path / "changed.db") as db:
+            db.execute("UPDATE thread SET tokens=tokens+1 WHERE id=?", (thread,))
+            db.execute(
+                "INSERT INTO tool_call SELECT tenant, id, 'c', 1, 0, 9, 'x', 0, 0 FROM thread WHERE id=?", (thread,)
+            )
+        places = [damage.place for damage in care.verify(tmp_path / "changed.db")]
+        assert places == [f"the row of thread {thread} (tokens, hash)", f"a call in entry 1 of thread {thread}"]
+
+
+def test_messages_of_every_beginning_are_compared_with_the_search_index(tmp_path: Path) -> None:
+    texts = ["word", " ", "\n", "\u0301", "é", "→", '"', "\\", "\x00", "中"]
+    ledger = filled(tmp_path / "l.db")
+    for text in texts:
+        append(ledger, "s", user(text))
+    append(ledger, "s", user("  "), user("last"))
+    ledger.close()
+
+    assert care.verify(tmp_path / "l.db") == []
+    with behind_its_back(tmp_path / "l.db") as db:
+        ids = [number for (number,) in db.execute("SELECT id FROM search_docsize")]
+    for number in ids:
+        shutil.copy(tmp_path / "l.db", tmp_path / "changed.db")
+        with behind_its_back(tmp_path / "changed.db") as db:
+            db.execute("DELETE FROM search_docsize WHERE id=?", (number,))
+        assert any(damage.place.startswith("the search index at") for damage in care.verify(tmp_path / "changed.db"))

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import BadReply, UnreadableFile
@@ -66,6 +67,8 @@ _ENDS = {"turn_duration", "stop_hook_summary", "end_turn", "stop_sequence"}
 """Events after a finished turn, and stop reasons that finish one."""
 
 _REQUEST_RECORDS = ("api-request-shape", "api-request", "cost-state")
+_encode = msgspec.json.Encoder().encode
+
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 
@@ -178,12 +181,12 @@ class _File:
     agents: _Agents = field(default_factory=_Agents)
     links: dict[str, tuple[Chain, Link]] = field(default_factory=dict[str, tuple[Chain, Link]])
     """Where the children of a line attach, by the line's id."""
-    contents: dict[str, str] = field(default_factory=dict[str, str])
-    """Digest of each message line by key."""
     boundaries: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     """Compaction boundaries by id."""
     compacted: dict[str, int] = field(default_factory=dict[str, int])
     """The node of a compaction whose summary was read, by the id of its boundary."""
+    contents: dict[str, int] = field(default_factory=dict[str, int])
+    """Hash of each message line's content by key."""
     after: str = ""
     """Parent of the first message, if another file has it."""
     ended: bool = False
@@ -196,7 +199,7 @@ class _File:
     def note(self, record: dict[str, Any]) -> None:
         """Store what a message line says about the session, and count its fields that are not imported."""
         self.about.note(record)
-        self.tally.omitted.update(name for name in record if name not in IMPORTED)
+        self.tally.omitted.update([name for name in record if name not in IMPORTED])
 
 
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
@@ -264,7 +267,7 @@ def _take(file: _File, row: JsonLine) -> None:
         chain, link = _place(file, row.line, record)
         if (kind, subtype) == ("system", "compact_boundary"):
             file.boundaries.setdefault(uuid, record)
-            file.contents.setdefault(uuid, "")
+            file.contents.setdefault(uuid, 0)
             link = Link(link.node, boundary=uuid)
         file.link(uuid, chain, link, is_hook=kind == "progress" or link.is_hook)
 
@@ -448,16 +451,19 @@ def _add_user(agents: _Agents, chain: Chain, link: Link, record: dict[str, Any],
 
 def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
     """Return the line's id, or one from its content if it has none or shares it; empty for a repeated line."""
-    content = _digest(record.get("message"))
+    message = record.get("message")
+    content = _content_hash(message)
     key = uuid or f"line-{_digest(record)}"
     if key in file.contents and not uuid:
         key = next(
             name for number in range(2, file.tally.lines + 2) if (name := f"{key}#{number}") not in file.contents
         )
     elif key in file.contents:
-        if file.contents[key] == content or f"{key}#{content}" in file.contents:
+        if file.contents[key] == content:
             return ""
-        key = f"{key}#{content}"
+        key = f"{key}#{_digest(message)}"
+        if key in file.contents:
+            return ""
     file.contents[key] = content
     return key
 
@@ -540,6 +546,14 @@ def _source_of(record: dict[str, Any], message: Message) -> str:
     if record.get("isSidechain") is True:
         return "agent"
     return "human"
+
+
+def _content_hash(value: Any) -> int:
+    """Return a number that is the same for the same JSON value, in this process."""
+    try:
+        return hash(_encode(value))
+    except UnicodeEncodeError:  # lone surrogates
+        return hash(compact_json(value))
 
 
 def _digest(value: Any) -> str:

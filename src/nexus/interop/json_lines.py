@@ -314,6 +314,8 @@ def _own_keys(fragment: str) -> set[str]:
 def _row(number: int, raw: bytes | None) -> JsonLine:
     if raw is None:
         return _bad(number, "(line too long)", f"skipped: longer than {MAX_LINE_BYTES // 2**20} MiB")
+    if number > 1 and raw.startswith(b"{") and raw.endswith(b"}\n") and isinstance(parsed := _value(raw), _Parsed):
+        return JsonLine(number, parsed.value, problem=parsed.problem_at(number))
     text = raw
     if number == 1:
         text = raw.removeprefix(codecs.BOM_UTF8)

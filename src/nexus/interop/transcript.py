@@ -234,15 +234,21 @@ def time_ms(value: object) -> int:
 
 
 def _parse_time(text: str) -> datetime | None:
+    with suppress(ValueError):
+        return _in_zone(datetime.fromisoformat(text))
     iso = _SLASHED_DATE.sub(lambda date: f"{date[1]}-{date[2]:0>2}-{date[3]:0>2}", text)
     iso = _ZONE_NAME.sub("+00:00", iso)
     for parse, written in ((datetime.fromisoformat, iso), (parsedate_to_datetime, text)):
         with suppress(ValueError, OverflowError, TypeError, IndexError):
-            time = parse(written)
-            if time.tzinfo:
-                return time
-            return time.replace(tzinfo=UTC)
+            return _in_zone(parse(written))
     return None
+
+
+def _in_zone(time: datetime) -> datetime:
+    """Return the time in its zone, which is UTC if it names none."""
+    if time.tzinfo:
+        return time
+    return time.replace(tzinfo=UTC)
 
 
 class FileTimes:

@@ -9,9 +9,10 @@ so is a name in snake case without its underscores.
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 from nexus.types.message import Part, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -46,6 +47,9 @@ _ZERO_WIDTH_SPACE = "\u200b"
 LONGEST_NAME = 80
 """Characters of a name whose parts are words. Longer ones are data."""
 
+_PLAIN_SIGNS = "¡-§©«¬®°±¶·»¿×÷–-―‘-•‰‹›←-↙─-◿"
+"""Signs that stay as they are in the comparable form. Texts of programs have one in most lines."""
+
 _PARTS_FOLLOW = "\U000ffffd"
 """Word between a text's own words and the parts of its names, so that no phrase is in both."""
 
@@ -75,7 +79,8 @@ def all_text(parts: Iterable[Part]) -> str:
 
 def index_text(text: str) -> str:
     """Return a text as it is indexed: in its comparable form, followed by the parts of its names."""
-    parts = " ".join(dict.fromkeys(part for name, *_ in _names(text) for part in _parts_of(name)))
+    names = dict.fromkeys(name for name, _ in _names(text))
+    parts = " ".join(dict.fromkeys(part for name in names for part in _parts_of(name)))
     plain = comparable(text)
     if parts:
         return f"{plain}\n{_PARTS_FOLLOW}\n{comparable(parts)}"
@@ -93,11 +98,21 @@ def comparable(text: str) -> str:
         text = _UNSAFE.sub(" ", text)
     lines = text.split("\n")
     for place, line in enumerate(lines):
-        if not line.isascii():
-            bare = unicodedata.normalize("NFKD", line).translate(_bare_forms)
-            folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFC", bare).casefold())
-            lines[place] = _SYMBOLS.sub(_symbol_word, " ".join(_LETTER_WORD.split(folded)))
+        if line.isascii():
+            continue
+        if not _formed().search(line):
+            lines[place] = line.lower()
+            continue
+        bare = unicodedata.normalize("NFKD", line).translate(_bare_forms)
+        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFC", bare).casefold())
+        lines[place] = _SYMBOLS.sub(_symbol_word, " ".join(_LETTER_WORD.split(folded)))
     return "\n".join(lines)
+
+
+@cache
+def _formed() -> re.Pattern[str]:
+    """Return the pattern of a character that may have another comparable form, or change that of its neighbors."""
+    return re.compile(f"[^\x00-\x7f{_PLAIN_SIGNS}]")
 
 
 class _BareForms(dict[int, str]):
@@ -127,6 +142,7 @@ def _letters(*, is_upper: bool) -> str:
 
 _UPPER = _letters(is_upper=True)
 _LOWER = _letters(is_upper=False)
+_ASCII_LETTERS = f"{string.ascii_letters}{string.digits}_"
 _NAME_AT = re.compile(r"\w+")
 _ASCII_SEAM = re.compile("[A-Z_](?:(?<=[a-z0-9][A-Z])|(?<=[A-Z][A-Z])(?=[a-z])|(?<=[A-Za-z0-9]_)(?=[A-Za-z0-9]))")
 _SEAM = re.compile(
@@ -140,29 +156,28 @@ _PART = re.compile(rf"[{_UPPER}]?[{_LOWER}\d]+|[{_UPPER}\d]+(?![{_LOWER}])|[^\W{
 
 def _names(text: str) -> Iterator[tuple[str, int]]:
     """Yield the names in camel or snake case with their positions."""
-    offset = 0
-    for line in (text,) if text.isascii() else text.splitlines(keepends=True):
-        end = 0
-        for seam in (_ASCII_SEAM if line.isascii() else _SEAM).finditer(line):
-            start = seam.start()
-            if start < end:
-                continue
-            first = max(end, start - LONGEST_NAME - 1)
-            while start > first and (line[start - 1].isalnum() or line[start - 1] == "_"):
-                start -= 1
-            name = _NAME_AT.match(line, start)
-            end = name.end() if name else seam.end()
-            if name and len(name[0]) <= LONGEST_NAME:
-                yield name[0], offset + start
-        offset += len(line)
+    seams = _ASCII_SEAM if text.isascii() else _SEAM
+    end = 0
+    while seam := seams.search(text, end):
+        start = seam.start()
+        first = max(end, start - LONGEST_NAME - 1)
+        before = text[first:start]
+        start = first + len(before.rstrip(_ASCII_LETTERS))
+        while start > first and (text[start - 1].isalnum() or text[start - 1] == "_"):
+            start -= 1
+        name = _NAME_AT.match(text, start)
+        end = name.end() if name else seam.end()
+        if name and end - start <= LONGEST_NAME:
+            yield name[0], start
 
 
-def _parts_of(name: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)
+def _parts_of(name: str) -> tuple[str, ...]:
     """Return the words of a name that a split at `_` misses: camel-case parts, and all parts joined."""
     joined = name.replace("_", "")
     parts = [part[0] for part in _split_name(name)]
     is_snake = parts == [part for part in name.split("_") if part]
-    return [*([] if is_snake else parts), *([joined] if joined != name else [])]
+    return (*(() if is_snake else parts), *((joined,) if joined != name else ()))
 
 
 def _split_name(name: str) -> Iterator[re.Match[str]]:

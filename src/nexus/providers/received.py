@@ -151,13 +151,16 @@ def split_results(message: Message) -> tuple[Message, ...]:
 
 def compact_json(value: Any) -> str:
     """Return JSON text without spaces, key order as received, no ASCII escapes. Bytes become base64."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_encode_other)
+    return _compact.encode(value)
 
 
 def _encode_other(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     return str(value)
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_encode_other)
 
 
 def arguments_text(value: Any) -> str:
@@ -251,6 +254,8 @@ def content_items(content: Any) -> list[Any]:
 
 def text_of(value: Any) -> str:
     """Return the value if it is text, else empty text. A text enumeration gives its plain value."""
+    if type(value) is str:
+        return value
     if isinstance(value, str):
         return str(getattr(value, "value", value))
     return ""
@@ -285,7 +290,8 @@ def as_sent_or_received(
     `stored` is what is sent then, if `received` is only for the comparison.
     """
     try:
-        is_same = without_nulls(received) == without_nulls(neutral_items())
+        neutral = neutral_items()
+        is_same = received == neutral or without_nulls(received) == without_nulls(neutral)
     except (ValueError, RecursionError):  # arguments that are no JSON object have no neutral item
         is_same = False
     if is_same and not any(map(unsendable_kind, message.parts)):

@@ -1,13 +1,13 @@
 """Integrity check of a ledger's records: every hash, gap and reference. Pure.
 
 It works on the records of any store's `dump`, in one pass. Memory grows with threads, images and names, and by
-13 bytes for each entry.
+13 bytes for each entry of a thread that others may continue.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
@@ -56,9 +56,10 @@ _RANKS: dict[type[Record], int] = {
 """Records stand in this order. What belongs to a thread stands behind it, which is checked there."""
 
 
-def check(records: Iterable[Record]) -> Iterator[Damage]:
+def check(records: Iterable[Record], parents: Collection[int] | None = None) -> Iterator[Damage]:
     """Yield all damage of a dump in the order of its records. A sound ledger yields none.
 
+    `parents` are the threads that others continue, if they are known before: only of these the entries are remembered.
     After a damaged entry the check continues from the stored chain value, so each damage is reported once.
     """
     number = 0
@@ -71,7 +72,7 @@ def check(records: Iterable[Record]) -> Iterator[Damage]:
         what = f"says format {header.format}, where this version knows {FORMAT}"
         yield Damage("ledger", "the ledger's header", what, "everything", number=1)
         return
-    audit = _Audit(header.tenant)
+    audit = _Audit(header.tenant, parents)
     for number, record in enumerate(stream, 2):
         for damage in audit.take(record):
             yield replace(damage, number=number)
@@ -82,14 +83,14 @@ def check(records: Iterable[Record]) -> Iterator[Damage]:
 class _Audit:
     """The state of one pass."""
 
-    def __init__(self, tenant: str) -> None:
+    def __init__(self, tenant: str, parents: Collection[int] | None) -> None:
         self._tenant = tenant
         self._rank = 0
         self._blobs: set[str] = set()
         self._last_blob = ""
         self._last_event = 0
         self._last_document = ("", "")
-        threads = self._threads = ThreadAudit(tenant, self._blobs)
+        threads = self._threads = ThreadAudit(tenant, self._blobs, parents)
         labels = self._labels = LabelAudit(tenant, threads)
         self._checks: dict[type[Record], Callable[[Any], Iterator[Damage]]] = {
             BlobRecord: self._blob,
@@ -106,18 +107,21 @@ class _Audit:
 
     def take(self, record: Record) -> Iterator[Damage]:
         """Yield the damage of the next record, given all records before it."""
-        name = str(record.__struct_config__.tag)
         if not _fits(record):
+            name = str(record.__struct_config__.tag)
             yield Damage(name, f"a record of kind {name!r}", "has columns that cannot be stored", "this row")
             return
         rank = _RANKS[type(record)]
         if rank == 0 or rank < self._rank:
+            name = str(record.__struct_config__.tag)
             yield Damage(name, f"a record of kind {name!r}", "is not in its place", "the order of the dump")
-        self._rank = max(rank, self._rank)
+        elif rank > self._rank:
+            self._rank = rank
         if isinstance(record, MoveRecord):
             yield from self._threads.finish()  # pointer updates come after the last thread
-        if type(record) in self._checks:
-            yield from self._checks[type(record)](record)
+        checks = self._checks.get(type(record))
+        if checks is not None:
+            yield from checks(record)
 
     def finish(self) -> Iterator[Damage]:
         """Yield damage that only the end of the dump reveals."""
@@ -227,6 +231,8 @@ class LabelAudit:
     def move(self, record: MoveRecord) -> Iterator[Damage]:
         """Check the next pointer update."""
         last = next(reversed(self._labels), "")
+        if last and record.label not in self._labels:
+            self._labels[last].hash = b""  # which only its next update needed
         label = self._labels.setdefault(record.label, _Label())
         wrong = "is not in its place" if record.label < last else ""
         if not wrong and record.number != label.number + 1:

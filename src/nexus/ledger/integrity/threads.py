@@ -116,14 +116,19 @@ class _ThreadState:
 
 
 class ThreadAudit:
-    """Check of threads in the order of a dump. `blobs` are the hashes of the images that are there."""
+    """Check of threads in the order of a dump. `blobs` are the hashes of the images that are there.
 
-    def __init__(self, tenant: str, blobs: Collection[str]) -> None:
+    `parents` are the threads that others continue. Without it each thread is remembered, because one may come.
+    """
+
+    def __init__(self, tenant: str, blobs: Collection[str], parents: Collection[int] | None = None) -> None:
         self._tenant = tenant
         self._blobs = blobs
+        self._parents = parents
         self._threads: dict[int, _ThreadState] = {}
-        self.some_erased = False
-        """True if any thread was erased."""
+        self._turns: dict[int, int] = {}
+        """The newest turn of each thread that came."""
+        self._erased: set[int] = set()
         self._now: _ThreadState | None = None
         self._last_id = 0
         self._keys: set[int] = set()
@@ -132,19 +137,23 @@ class ThreadAudit:
 
     def erased(self, thread: int) -> bool | None:
         """Return True if the thread was erased, None if it does not exist."""
-        state = self._threads.get(thread)
-        if state is not None:
-            return state.row.erased
+        if thread in self._turns:
+            return thread in self._erased
         return None
 
     @property
-    def unerased(self) -> list[int]:
+    def some_erased(self) -> bool:
+        """True if any thread was erased."""
+        return bool(self._erased)
+
+    @property
+    def unerased(self) -> Iterator[int]:
         """The threads that were not erased."""
-        return [thread for thread, state in self._threads.items() if not state.row.erased]
+        return (thread for thread in self._turns if thread not in self._erased)
 
     def turn(self, thread: int) -> int:
         """Return the number of the newest turn on the thread's path."""
-        return self._threads[thread].turn
+        return self._turns[thread]
 
     def begin(self, row: ThreadRecord) -> Iterator[Damage]:
         """Check the next thread's row and its joint with the parent."""
@@ -158,8 +167,11 @@ class ThreadAudit:
         if wrong:
             yield Damage("thread", f"thread {row.id}", wrong, "what it shares with its parent", row.id)
         self._now = self._threads[row.id] = _ThreadState(row, parent)
+        self._turns[row.id] = self._now.turn
         self._last_id = max(row.id, self._last_id)
-        self.some_erased = self.some_erased or row.erased
+        self._erased.discard(row.id)
+        if row.erased:
+            self._erased.add(row.id)
         self._keys.clear()
         self._views.clear()
         self._key = ("", "", 0)
@@ -191,6 +203,10 @@ class ThreadAudit:
         """Check the end of a thread against the newest entry that its row names."""
         state = self._now
         self._now = None
+        if state is not None:
+            self._turns[state.row.id] = state.turn
+            if self._parents is not None and state.row.id not in self._parents:
+                del self._threads[state.row.id]
         if state is None or (state.end, state.last) == (state.row.head_seq, state.row.head_hash):
             return
         head = state.row.head_seq
@@ -211,7 +227,6 @@ class ThreadAudit:
     def entry(self, record: EntryRecord) -> Iterator[Damage]:
         """Check the next entry of the current thread."""
         state = self._now
-        place = f"entry {record.seq} of thread {record.thread}"
         placed = state is not None and state.row.id == record.thread and not state.row.erased and not self._key[0]
         if state is None or not placed or record.seq <= state.end:
             yield _entry(record, "is not in its place", "the order of the dump")
@@ -236,7 +251,8 @@ class ThreadAudit:
             yield _entry(record, "does not match its hash", _content_lost(record))
         else:
             yield from self._refers(record, state)
-        yield from self._used(record)
+        if record.keys:
+            yield from self._used(record)
         state.add(record)
 
     def _refers(self, record: EntryRecord, state: _ThreadState) -> Iterator[Damage]:
@@ -245,7 +261,7 @@ class ThreadAudit:
             decode_body(record.body)
             for row in record.messages:
                 decode_parts(row[7], lambda _: b"")
-            blobs = {sha256 for row in record.messages for sha256 in blobs_of(row[7])}
+            blobs = {sha256 for row in record.messages if '"sha256"' in row[7] for sha256 in blobs_of(row[7])}
             wrong = _wrong_mark(record, state)
         except UNREADABLE as error:
             yield _entry(record, f"cannot be read ({error})", _content_lost(record))
@@ -258,8 +274,6 @@ class ThreadAudit:
 
     def _used(self, record: EntryRecord) -> Iterator[Damage]:
         """Check that each idempotency key occurs once and is bound to the entry's payload."""
-        if not record.keys:
-            return
         columns = [row[:-4] for row in record.messages]
         payload = hashlib.sha256(_payload((record.kind, record.body, columns))).digest()
         for key in record.keys:

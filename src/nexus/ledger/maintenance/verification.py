@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections import defaultdict
@@ -23,16 +24,14 @@ from nexus.ledger.integrity.threads import UNREADABLE, Damage
 from nexus.ledger.maintenance.files import COMPANIONS, Progress, existing, writing
 from nexus.ledger.maintenance.log import hidden_commits
 from nexus.ledger.records import (
-    AliasRecord,
     AssemblyRecord,
     CalibrationRecord,
     DecisionRecord,
     EntryRecord,
-    MoveRecord,
     Record,
     ThreadRecord,
 )
-from nexus.ledger.search_text import search_text
+from nexus.ledger.search_text import all_text, comparable
 from nexus.ledger.sessions import SessionMetadata, Thread
 from nexus.ledger.shared_sql import dump as sql_dump
 from nexus.ledger.shared_sql.connection import Connection
@@ -47,6 +46,12 @@ from nexus.types.message import Message
 
 EVERY = 1_000
 """Records between two reports of progress."""
+
+PAGE = 200
+"""Threads whose rows are read together."""
+
+_PLAIN_START = re.compile(r'\[\{"type":"text","text":"[!#-\[\]-~]')
+"""Beginning of a message whose first text begins with a sign of ASCII, which is indexed with the rest."""
 
 _facts = msgspec.json.Decoder(decodable(SessionMetadata))
 _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
@@ -235,6 +240,8 @@ def content_damages(db: Connection, tenant: str, progress: Progress | None) -> I
     """Yield the damage of one tenant's records and of the rows derived from them."""
     total = int(db.value("SELECT count(*) FROM entry WHERE tenant=?", (tenant,)))
     derived = Derived(db, tenant)
+    sql = "SELECT DISTINCT parent FROM thread WHERE tenant=? AND parent IS NOT NULL"
+    parents = {parent for (parent,) in db.rows(sql, (tenant,))}
 
     def counted() -> Iterator[Record]:
         for number, record in enumerate(derived.watch(sql_dump.dump(db, tenant))):
@@ -242,7 +249,7 @@ def content_damages(db: Connection, tenant: str, progress: Progress | None) -> I
             if progress is not None and not number % EVERY:
                 progress(min(number, total), total)
 
-    yield from check(counted())
+    yield from check(counted(), parents)
     yield from derived.differences()
 
 
@@ -254,9 +261,13 @@ class Derived:
         self._tenant = tenant
         self._thread: Thread | None = None
         self._calls: set[tuple[Any, ...]] = set()
+        self._rows: dict[int, tuple[Any, ...]] = {}
+        """Stored rows of threads that are read together, by number."""
+        self._with_calls: set[int] = set()
+        """Threads among those that have calls."""
+        self._read_to = 0
+        """The last of them."""
         self._uses = set(db.rows("SELECT sha256, thread, seq FROM blob_use WHERE tenant=?", (tenant,)))
-        self._moves: dict[str, MoveRecord] = {}
-        self._aliases: dict[str, AliasRecord] = {}
         self._views: dict[tuple[int, str], tuple[int, bytes, int, int, bytes]] = defaultdict(lambda: _NONE)
         self._calibrations: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._faults: list[Damage] = []
@@ -275,10 +286,6 @@ class Derived:
         elif isinstance(record, ThreadRecord):
             self._finish_thread()
             self._begin_thread(record)
-        elif isinstance(record, MoveRecord):
-            self._moves[record.label] = record
-        elif isinstance(record, AliasRecord):
-            self._aliases[record.name] = record
         elif isinstance(record, DecisionRecord):
             old = self._views[record.thread, record.view]
             self._views[record.thread, record.view] = (old[0] + 1, record.hash, *old[2:])
@@ -303,8 +310,21 @@ class Derived:
         self._thread = Thread(
             *begin, record.fork_seq, record.root_hash, turn, open_turn, last_ms=last_ms, erased=record.erased
         )
-        sql = "SELECT seq, ord, part, call_id, name, is_result, is_error FROM tool_call WHERE tenant=? AND thread=?"
-        self._calls = set(self._db.rows(sql, (self._tenant, record.id)))
+        if record.id > self._read_to:
+            self._read_rows(record.id)
+        self._calls = set()
+        if record.id in self._with_calls:
+            sql = "SELECT seq, ord, part, call_id, name, is_result, is_error FROM tool_call WHERE tenant=? AND thread=?"
+            self._calls = set(self._db.rows(sql, (self._tenant, record.id)))
+
+    def _read_rows(self, first: int) -> None:
+        """Read the rows of the next threads, and which of them have calls."""
+        sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id>=? ORDER BY id LIMIT {PAGE}"  # noqa: S608
+        self._rows = {row[0]: row for row in self._db.rows(sql, (self._tenant, first)) if type(row[0]) is int}
+        self._read_to = max(self._rows, default=first)
+        sql = "SELECT id FROM thread t WHERE tenant=?1 AND id BETWEEN ?2 AND ?3 AND EXISTS ("
+        sql += "SELECT 1 FROM tool_call c WHERE c.tenant=?1 AND c.thread=t.id)"
+        self._with_calls = {number for (number,) in self._db.rows(sql, (self._tenant, first, self._read_to))}
 
     def _end_at(self, thread: int | None, high: int) -> tuple[int, bool, int]:
         """Return the newest turn of a path up to an entry, whether it is open there, and the entry's time."""
@@ -327,6 +347,9 @@ class Derived:
         if self._thread is None or self._thread.id != record.thread:
             return
         self._thread = grown(self._thread, record)
+        # Most messages have no calls and no images, which shows before they are decoded.
+        if not any('"tool_' in row[7] or '"sha256"' in row[7] for row in record.messages):
+            return
         try:
             parts = [decode_parts(row[7], lambda _: b"") for row in record.messages]
             uses = {(sha256, record.thread, record.seq) for row in record.messages for sha256 in blobs_of(row[7])}
@@ -346,8 +369,7 @@ class Derived:
         self._thread = None
         if thread is None:
             return
-        sql = f"SELECT {THREAD_COLUMNS}, hash FROM thread WHERE tenant=? AND id=?"  # noqa: S608 - constants
-        stored: tuple[Any, ...] = self._db.row(sql, (self._tenant, thread.id)) or (b"",)
+        stored = self._rows.get(thread.id, (b"",))
         names = THREAD_COLUMNS.split(",")
         wrong = [name for name, value in zip(names, stored, strict=False) if getattr(thread, name) != value]
         if wrong == ["last_ms"] and thread.head_seq == thread.fork_seq and stored[names.index("last_ms")] == 0:
@@ -362,26 +384,10 @@ class Derived:
             self._faults.append(_derived(f"a call in entry {seq} of thread {thread.id}", thread.id, int(seq)))
 
     def _pointers(self) -> Iterator[Damage]:
-        sql = "SELECT label, number, thread, status, hash FROM session WHERE tenant=?"
-        stored = {label: tuple(row) for label, *row in self._db.rows(sql, (self._tenant,))}
-        for label in sorted({*stored, *self._moves, *self._aliases}):
-            if stored.get(label) not in self._possible_pointers(label):
+        for label, *columns in self._db.stream(_POINTERS, (self._tenant,)):
+            pointer = tuple(columns[:4])
+            if pointer not in _possible_pointers(tuple(columns[4:8]), tuple(columns[8:])):
                 yield _derived(f"the pointer of session {decode_text(label)!r}")
-
-    def _possible_pointers(self, label: str) -> list[tuple[Any, ...]]:
-        """Return the pointer rows that a name may have: its newest update or, without a thread, its newest alias."""
-        move = self._moves.get(label)
-        alias = self._aliases.get(label)
-        pointers: list[tuple[Any, ...]] = []
-        if alias is not None and (move is None or move.thread is None):
-            pointers.append((alias.number, None, ALIAS, alias.hash))
-        if move is not None and (not pointers or alias is None or alias.target is None):
-            try:
-                status = from_json(move.facts, _facts).status
-            except UNREADABLE:
-                status = ""
-            pointers.append((move.number, move.thread, status, move.hash))
-        return pointers
 
     def _heads(self) -> Iterator[Damage]:
         columns = "thread, view, decisions, decision_hash, assemblies, assembly_seq, assembly_hash, hash"
@@ -404,11 +410,55 @@ class Derived:
         """Check that the index has exactly the messages with words."""
         for thread, seq, content, there in self._db.stream(self._db.dialect.indexed, (self._tenant,)):
             try:
-                has_words = bool(search_text(decode_parts(content, lambda _: b"")).strip())
+                has_words = _has_words(content)
             except UNREADABLE:
                 continue
             if has_words != bool(there):
                 yield _derived(f"the search index at entry {seq} of thread {thread}", thread, seq)
+
+
+_POINTERS = """
+SELECT n.label, s.number, s.thread, s.status, s.hash, m.number, m.thread, m.facts, m.hash, a.number, a.target, a.hash
+FROM (
+    SELECT label FROM session WHERE tenant=?1 UNION SELECT label FROM session_move WHERE tenant=?1
+    UNION SELECT name FROM alias WHERE tenant=?1
+) n
+LEFT JOIN session s ON s.tenant=?1 AND s.label=n.label
+LEFT JOIN session_move m ON m.tenant=?1 AND m.label=n.label
+    AND m.number=(SELECT max(number) FROM session_move WHERE tenant=?1 AND label=n.label)
+LEFT JOIN alias a ON a.tenant=?1 AND a.name=n.label
+    AND a.number=(SELECT max(number) FROM alias WHERE tenant=?1 AND name=n.label)
+ORDER BY n.label
+"""
+"""Each name with its pointer, its newest update and its newest alias."""
+
+
+def _possible_pointers(move: tuple[Any, ...], alias: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Return the pointer rows that a name may have: its newest update or, without a thread, its newest alias.
+
+    `move` is number, thread, metadata and hash, and `alias` number, target and hash; all are None without one.
+    """
+    number, thread, facts, digest = move
+    has_move = number is not None
+    alias_number, target, alias_digest = alias
+    has_alias = alias_number is not None
+    pointers: list[tuple[Any, ...]] = []
+    if has_alias and (not has_move or thread is None):
+        pointers.append((alias_number, None, ALIAS, alias_digest))
+    if has_move and (not pointers or target is None):
+        try:
+            status = from_json(facts, _facts).status
+        except UNREADABLE:
+            status = ""
+        pointers.append((number, thread, status, digest))
+    return pointers
+
+
+def _has_words(content: str) -> bool:
+    """Return True if a message has a text to be found. Raises one of UNREADABLE for a damaged one."""
+    if _PLAIN_START.match(content):
+        return True
+    return bool(comparable(all_text(decode_parts(content, lambda _: b""))).strip())
 
 
 def _derived(place: str, thread: int | None = None, seq: int = 0) -> Damage:

@@ -22,6 +22,7 @@ from nexus.ledger.codec import decode_body, read_entry
 from nexus.ledger.records import AssemblyRecord, CalibrationRecord, MessageRow
 from nexus.ledger.sessions import Segment
 from nexus.ledger.shared_sql.connection import Dialect
+from nexus.ledger.shared_sql.read_sessions import remember
 from nexus.ledger.shared_sql.read_threads import END, ThreadReader
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.decoding import decodable
@@ -220,7 +221,7 @@ class Reader(ThreadReader):
                 self.mark_kinds.pop(part.thread, None)
                 return self._mark_kinds(part, last)
             self.damaged(f"thread {part.thread} has lost one of its marks")
-        self.mark_kinds[part.thread] = marks
+        remember(self.mark_kinds, part.thread, marks)
         return [mark for mark in marks if part.low < mark[0] <= min(part.high, last, row.head_seq)]
 
     def _marks(

@@ -6,7 +6,7 @@ seems unknown is looked up in both tables before it is reported as missing, so t
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -23,8 +23,8 @@ _facts = msgspec.json.Decoder(decodable(SessionMetadata))
 MOST_ALIASES = 32
 """Aliases that lead to aliases, at most."""
 
-MOST_MOVES = 10_000
-"""Moves in a cache, at most."""
+MOST_CACHED = 10_000
+"""Rows of one kind in a cache, at most: a list of all sessions reads each row once."""
 
 ALIAS = "alias"
 """The status of a pointer row whose newest word is an alias and not an update."""
@@ -40,6 +40,17 @@ _MOVES = (
 
 _Pointer: TypeAlias = tuple[int, int | None, str, bytes]
 """The row of a label: number of its newest move, thread, status, and the move's hash."""
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def remember(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Put a value into a cache, which is emptied first if it is full."""
+    if len(cache) >= MOST_CACHED:
+        cache.clear()
+    cache[key] = value
 
 
 class ReadCache:
@@ -85,7 +96,7 @@ class SessionReader:
             return self.db.row(sql, values)
         key = (sql, values)
         if key not in self._rows:
-            self._rows[key] = self.db.row(sql, values)
+            remember(self._rows, key, self.db.row(sql, values))
         return self._rows[key]
 
     def resolve(self, name: str) -> str | None:
@@ -178,9 +189,7 @@ class SessionReader:
         if stored != digest or moved != thread or self.facts(record).status != status:
             self.damaged(f"the pointer of session {decode_text(label)!r} is not its newest move")
         if self._rows is not None:  # a transaction that writes may be rolled back
-            if len(self._moves) >= MOST_MOVES:
-                self._moves.clear()
-            self._moves[label] = (pointer, record)
+            remember(self._moves, label, (pointer, record))
         return record
 
     def session(self, label: str) -> RefUpdate | None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from nexus.errors import BadReference, NoSuchSession
 from nexus.ledger import chain
 from nexus.ledger.sessions import Segment, Thread
-from nexus.ledger.shared_sql.read_sessions import SessionReader
+from nexus.ledger.shared_sql.read_sessions import SessionReader, remember
 
 END = 1 << 62
 """A seq beyond all others."""
@@ -69,7 +69,7 @@ class ThreadReader(SessionReader):
             for place, part in enumerate(cached[1:], 1):
                 if part.low < part.high and self.hash_on(cached[:place], part.low) != part.root:
                     self.damaged(f"thread {part.thread} does not continue its parent at entry {part.low}")
-            self.segments[thread] = cached
+            remember(self.segments, thread, cached)
         return cached
 
     def hash_at(self, thread: int, seq: int) -> bytes:

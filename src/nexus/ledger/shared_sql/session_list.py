@@ -117,6 +117,7 @@ def _page(reader: Reader, limit: int, offset: int, *, every: bool) -> list[Sessi
         sessions_stored = reader.db.value(count, (reader.tenant,))
         if sessions_stored > end or (rows and sessions_stored < end):
             reader.damaged(f"the list of sessions lacks some of the {sessions_stored} that there are")
+        _check_pointers(reader, "", None)
     totals = _Totals(reader)
     infos: list[SessionInfo] = []
     for label, at_ms in rows:
@@ -174,7 +175,7 @@ def _session_info(reader: Reader, totals: _Totals, label: str) -> SessionInfo | 
     # Of a thread's own entries; else, as the list is sorted, of the last one that it shares.
     last_ms = row.last_ms
     # A thread's row has the totals of its own entries; those that a fork shares are added part by part.
-    for part in reader.path(thread)[:-1]:
+    for part in reader.path(thread)[:-1] if row.parent is not None else ():
         if part.low < part.high:
             more_messages, more_tokens, times = totals.of(part)
             messages = messages + more_messages
