@@ -40,14 +40,17 @@ def most_entries_read(sessions: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return max(numbers)
 
 
+SESSIONS = 84
+
+
 def test_many_short_sessions_keep_their_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert most_entries_read(window_cache.WINDOWS + 20, monkeypatch) <= 2
+    assert most_entries_read(SESSIONS, monkeypatch) <= 2
 
 
-def test_least_recent_windows_go_when_there_are_too_many_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_cache, "MAX_MESSAGES", 100)
-    assert most_entries_read(window_cache.WINDOWS + 20, monkeypatch) >= 2 * EARLIER_TURNS
-    assert most_entries_read(window_cache.WINDOWS, monkeypatch) <= 2
+def test_least_recent_windows_go_when_there_are_too_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_cache, "MAX_TOKENS", 10_000)
+    assert most_entries_read(SESSIONS, monkeypatch) >= 2 * EARLIER_TURNS
+    assert most_entries_read(4, monkeypatch) <= 2
 
 
 def test_calibrations_of_a_session_leave_one_window(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,12 +33,12 @@ from nexus.types.profile import MessageFormatName
 HeaderSource: TypeAlias = Callable[[Entry | None], HistoryHeader]
 """Returns the header of the history for a current compaction or clear."""
 
-WINDOWS = 64
-"""Cached windows, of any size; the least recently used goes first."""
-
 MAX_WINDOWS = 1_024
-MAX_MESSAGES = 20_000
-"""Cached windows while their messages are no more than this: a server has many sessions, most of them short."""
+MAX_TOKENS = 1_000_000
+"""Cached windows, and the base tokens in them; the least recently used goes first, the newest stays."""
+
+MESSAGE_TOKENS = 50
+"""Memory that a message takes besides its text, in tokens."""
 
 _Key: TypeAlias = tuple[int, str, str, str, MessageFormatName, Lookup]
 """Thread, view, model (see `_thinking_key`), rule of image prices, message format, lookup."""
@@ -69,6 +69,11 @@ class CachedWindow:
 
     previous_turns: PreviousTurns = field(default_factory=PreviousTurns)
     """Turns before the window, in formats that show one turn."""
+
+    @property
+    def tokens(self) -> int:
+        """Size of the window, about."""
+        return self.window.sums[-1] + MESSAGE_TOKENS * len(self.window.messages)
 
     @property
     def cut_number(self) -> int:
@@ -148,9 +153,9 @@ class WindowCache:
         cached = self._windows[key] = self._filled(
             store, thread, view, cut, header=header, previous=cached, starts_turn=starts_turn
         )
-        messages = sum(len(other.window.messages) for other in self._windows.values())
-        while len(self._windows) > (WINDOWS if messages > MAX_MESSAGES else MAX_WINDOWS):
-            messages -= len(self._windows.popitem(last=False)[1].window.messages)
+        tokens = sum(other.tokens for other in self._windows.values())
+        while len(self._windows) > 1 and (len(self._windows) > MAX_WINDOWS or tokens > MAX_TOKENS):
+            tokens -= self._windows.popitem(last=False)[1].tokens
         return cached
 
     def _is_extended(

@@ -435,15 +435,26 @@ def test_list_without_message_to_answer_is_refused(nx: nexus.Engine, items: Any)
         nx.mirror(items)
 
 
-@pytest.mark.parametrize(("messages", "remembered"), [(2, lists.MAX_LISTS), (400, lists.LISTS)])
-def test_many_short_lists_are_remembered_and_fewer_long_ones(messages: int, remembered: int) -> None:
+@pytest.mark.parametrize(("size", "remembered"), [(10, lists.MAX_LISTS), (lists.MAX_CHARACTERS // 8, 7)])
+def test_many_short_lists_are_remembered_and_fewer_long_ones(size: int, remembered: int) -> None:
     cache = lists.ListCache()
-    for number in range(lists.MAX_LISTS + 5 if messages < 10 else lists.LISTS + 5):
-        texts = ["question", "answer"] * (messages // 2)
-        roles = ["user", "assistant"] * (messages // 2)
-        items = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    for number in range(lists.MAX_LISTS + 5 if size < 100 else 20):
+        items = [{"role": "user", "content": [{"type": "text", "text": "x" * size}]}]
         cache.read(items, ListScope(f"client {number}"), None, "gpt-4o", "openai")
     assert len(cache._lists) == remembered
+
+
+def test_size_of_a_remembered_list_grows_with_it_and_the_newest_stays_at_any_size() -> None:
+    cache = lists.ListCache()
+    scope = ListScope("client")
+    items: list[dict[str, Any]] = []
+    for number in range(12):
+        items += [{"role": "user", "content": f"{number}" + "x" * (lists.MAX_CHARACTERS // 10)}]
+        items += [{"role": "assistant", "content": "yes"}]
+        assert cache.read([*items], scope, None, "gpt-4o", "openai").characters >= sum(len(i["content"]) for i in items)
+    assert len(cache._lists) == 1
+    cache.read([{"role": "user", "content": "hello"}], ListScope("other"), None, "gpt-4o", "openai")
+    assert len(cache._lists) == 1
 
 
 def test_list_that_the_client_changed_in_place_is_read_again(nx: nexus.Engine) -> None:

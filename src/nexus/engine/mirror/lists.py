@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from nexus.engine.mirror.keys import KeyChain, ListScope, MessageKeys
 from nexus.engine.mirror.unchanged import ListForm
+from nexus.ledger.text_encoding import to_json
 from nexus.providers.messages import ReadItems, detected_format, list_of_items, read_items
 from nexus.providers.openai import participant_name
 from nexus.providers.received import CallIndex, items_of, mapping
@@ -23,12 +24,12 @@ from nexus.workspace.attachments import with_image_sizes
 BREAKPOINT = "cache_control"
 """Field of Anthropic's items and blocks that ends a cached prefix."""
 
-LISTS = 64
-"""Lists that are remembered, of any size; the least recently used goes first."""
-
 MAX_LISTS = 1_024
-MAX_MESSAGES = 20_000
-"""Lists that are remembered while their messages are no more than this: a server has many lists, most of them short."""
+MAX_CHARACTERS = 8_000_000
+"""Lists that are remembered, and the characters in them; the least recently used goes first, the newest stays."""
+
+FIELD_CHARACTERS = 20
+"""What an item's field or block takes besides its text."""
 
 
 @dataclass(slots=True)
@@ -51,6 +52,8 @@ class ReadList:
     firsts: list[int] = field(default_factory=list[int])
     """Index of the first item of each message."""
     calls: CallIndex = field(default_factory=CallIndex)
+    characters: int = 0
+    """Size of the items, about."""
     beginning: ReadList | None = None
     """The list as it was before its newest items: a retry, an edit or a branch goes on from there. It never changes."""
 
@@ -110,6 +113,7 @@ class ReadList:
                 self.firsts.append(len(self.items) + first)
                 self.keys.append(self.chain.keys(sized))
         for item in items:
+            self.characters += _characters(item)
             if isinstance(item, Message):
                 self.items.append(item)
             elif self.has_breakpoints:
@@ -128,7 +132,21 @@ class ReadList:
         duplicate.keys = [*self.keys]
         duplicate.firsts = [*self.firsts]
         duplicate.calls = self.calls.copy()
+        duplicate.characters = self.characters
         return duplicate
+
+
+def _characters(value: Any) -> int:
+    """Return about the size of an item."""
+    if isinstance(value, Message):
+        return len(to_json(value))
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(FIELD_CHARACTERS + _characters(field) for field in cast("dict[str, Any]", value).values())
+    if isinstance(value, list):
+        return sum(FIELD_CHARACTERS + _characters(block) for block in cast("list[Any]", value))
+    return 0
 
 
 def _without_breakpoints(item: Any) -> Any:
@@ -211,9 +229,9 @@ class ListCache:
                     form = ListForm(provider or default, provider is not None)
                     cached = _read_anew(ReadList(scope, provider, model, KeyChain(scope.root), form), items)
             self._lists[number] = cached
-            messages = sum(len(other.messages) for other in self._lists.values())
-            while len(self._lists) > (LISTS if messages > MAX_MESSAGES else MAX_LISTS):
-                messages -= len(self._lists.popitem(last=False)[1].messages)
+            characters = sum(other.characters for other in self._lists.values())
+            while len(self._lists) > 1 and (len(self._lists) > MAX_LISTS or characters > MAX_CHARACTERS):
+                characters -= self._lists.popitem(last=False)[1].characters
             return cached.copy()
 
     def _longest_beginning(
