@@ -31,7 +31,7 @@ from nexus.workspace.source_context import Source, SourceContext
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """What the ledger has of a session besides its messages. The defaults are a new session's."""
+    """State of a session in the ledger besides its messages. The defaults are a new session's."""
 
     thread: int = 0
     label: str = ""
@@ -71,7 +71,7 @@ class LastCall:
 
 @dataclass(frozen=True, slots=True)
 class MirroredList:
-    """What a call has from the caller's own message list."""
+    """Place, pins and system prompt of the message list of a caller who keeps its own."""
 
     place: Mirrored | None = None
     """Where the list belongs; None without a list, and in a replay."""

@@ -131,7 +131,7 @@ class AbandonedBranch(Struct, frozen=True):
 
 
 class FileReport(Struct, frozen=True):
-    """What was read of a file as a whole. Every line is counted: `sum(counted.values()) + message_lines == lines`."""
+    """Counts, problems and cost of a file as a whole. Every line is counted: `sum(counted.values()) + message_lines == lines`."""
 
     lines: int = 0
     message_lines: int = 0
