@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from clients.installation import is_installed
 from clients.programs import CLIENTS, Client, Home, environment_of
 from clients.scripted_agent import NOTES, TURNS, ScriptedAgent, note_text, prompt
 from nexus.engine.analysis.replay import replay_call
+from nexus.proxy.installation import install, plan
 from nexus.testing.model_server import ModelServer, model_server
 from proxy.running import running_proxy
 
@@ -52,6 +55,7 @@ def hold_conversation(
                         "HTTPS_PROXY": running.url,
                     }
                 home = fresh
+                home.write(f"work/new-{turn}.txt", "another listing of the folder")
                 try:
                     printed = client.run_turn(home, environment, prompt(turn), is_first=not turn)
                     if f"Turn {turn} is done." not in printed:
@@ -93,3 +97,22 @@ def test_client_works_on_within_a_budget(client: Client, tmp_path: Path) -> None
     assert all(report["session"] for report in reports)
     conversation, _ = sessions_of(client, reports)
     assert len(conversation) == 1
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_installed_client_gives_up_while_no_proxy_runs(name: str, tmp_path: Path) -> None:
+    (client,) = (client for client in CLIENTS if client.name == name)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and never listens
+        home = Home(tmp_path / "home", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        environment = environment_of(client, home)
+        change = plan(name, home.url, tmp_path, environment, home.path)
+        install(change, tmp_path)
+        if name == "codex":  # without the settings of its arguments
+            client = replace(client, arguments=_codex_arguments)
+        with pytest.raises(AssertionError, match=rf"(?s)^{name} ended with 1: .*(ECONNREFUSED|Connection failed)"):
+            client.run_turn(home, environment, prompt(0), is_first=True)
+
+
+def _codex_arguments(_home: Home, _continues: bool) -> list[str]:
+    return ["exec", "--skip-git-repo-check"]

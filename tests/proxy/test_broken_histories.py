@@ -240,8 +240,8 @@ TAKEN = {
 }
 """Faults by a judge that the provider itself takes."""
 
-NOT_TAKEN = {("gemini", "no ids in results"), ("gemini", "no name of a tool")}
-"""Formats and kinds that are left out: Gemini pairs results without ids by order, and needs no names from a list's reader."""
+NOT_TAKEN = {("gemini", "no ids in results")}
+"""Formats and kinds that are left out: Gemini pairs results without ids by order."""
 
 
 def body_of(form: str, kind: str, broken: int) -> Json:

@@ -10,12 +10,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nexus.errors import BadConfig, BadSetting, NotFound
-from nexus.proxy.installation import install, installation_of, plan, plan_removal, settings_file, uninstall
+from nexus.proxy.installation import gives_up, install, installation_of, plan, plan_removal, settings_file, uninstall
 from nexus.proxy.json_text import with_member, without_member
 from nexus.proxy.settings import read_settings
 from nexus.testing.model_server import model_server
@@ -44,6 +46,12 @@ TOML_TEXTS = {
     "tables": '[model_providers.azure]\nname = "Azure"\nbase_url = "https://x"\n[mcp_servers.a]\nargs = [\n  "[x]",\n]\n',
     "long text": 'notify = """\n[model_providers.nexus]\nmodel_provider = "nexus"\n"""\n',
     "lines of windows": 'model = "gpt-5"\r\n[a]\r\nb = 1\r\n',
+    "features": "[features]  # mine\nmemories = true\n[a]\nb = 1\n",
+    "features at the end": "x = 1\n[features]",
+    "features of windows": "x = 1\r\n[ features ]\r\nmemories = true\r\n",
+    "dotted features": "features.memories = true\n[a]\nb = 1\n",
+    "feature with settings": "[features.rollout_budget]\nlimit = 1\n",
+    "text like features": 'notify = """\n[features]\n"""\n',
     "dotted": 'model_providers.azure.name = "Azure"\n',
     "empty": "",
 }
@@ -87,12 +95,12 @@ class Home:
 
 
 @pytest.mark.parametrize("name", JSON_TEXTS)
-def test_settings_of_claude_code_get_two_entries_and_are_as_before_afterwards(name: str, tmp_path: Path) -> None:
+def test_settings_of_claude_code_get_three_entries_and_are_as_before_afterwards(name: str, tmp_path: Path) -> None:
     text = JSON_TEXTS[name]
     home = Home(tmp_path, "claude", text)
     before = home.values()
     assert home.install()
-    added = {"ANTHROPIC_BASE_URL": URL, "ENABLE_TOOL_SEARCH": "true"}
+    added = {"ANTHROPIC_BASE_URL": URL, "ENABLE_TOOL_SEARCH": "true", "CLAUDE_CODE_MAX_RETRIES": "4"}
     assert home.values() == {**before, "env": {**before.get("env", {}), **added}}
     if "\n" in text.strip():
         assert home.text().count("\r\n") in (0, home.text().count("\n"))
@@ -110,11 +118,14 @@ def test_settings_of_codex_get_a_provider_and_are_as_before_afterwards(name: str
     assert home.install(OPENAI_API_KEY=key)
     after = home.values()
     assert after.pop("model_provider") == "nexus"
+    assert after["features"].pop("unbounded_connection_retries") is False
+    if "features" not in before:
+        assert after.pop("features") == {}
     provider = after["model_providers"].pop("nexus")
     if not after["model_providers"]:
         del after["model_providers"]
     assert after == before
-    assert text.rstrip("\r\n") in home.text()
+    assert provider["request_max_retries"] == 2
     assert provider["base_url"] == (f"{URL}/v1" if key else f"{URL}/backend-api/codex")
     assert provider.get("env_key") == ("OPENAI_API_KEY" if key else None)
     assert home.uninstall() == []
@@ -152,7 +163,7 @@ def test_what_the_user_changed_in_claude_code_since_stays(tmp_path: Path) -> Non
     home = Home(tmp_path, "claude", '{\n  "x": 1\n}\n')
     home.install()
     changed = home.text().replace(URL, "https://gateway.example").replace('"x": 1', '"x": 2,\n  "new": []')
-    home.write(changed.replace('"true"\n', '"true",\n    "MINE": "1"\n'))
+    home.write(changed.replace('"4"\n', '"4",\n    "MINE": "1"\n'))
     with pytest.raises(BadConfig, match=r"leads to 'https://gateway\.example'"):
         home.install()
     assert home.uninstall() == ["ANTHROPIC_BASE_URL"]
@@ -174,13 +185,41 @@ def test_what_the_user_changed_in_codex_since_stays(tmp_path: Path) -> None:
 
 
 def test_entries_that_the_user_has_already_are_not_taken_back(tmp_path: Path) -> None:
-    text = f'{{"env": {{"ANTHROPIC_BASE_URL": "{URL}", "ENABLE_TOOL_SEARCH": "auto"}}}}'
-    home = Home(tmp_path, "claude", text)
+    own = '"ENABLE_TOOL_SEARCH": "auto", "CLAUDE_CODE_MAX_RETRIES": "9"'
+    home = Home(tmp_path, "claude", f'{{"env": {{"ANTHROPIC_BASE_URL": "{URL}", {own}}}}}')
     assert not home.install()
-    home = Home(tmp_path, "claude", '{"env": {"ENABLE_TOOL_SEARCH": "auto"}}')
+    home = Home(tmp_path, "claude", f'{{"env": {{{own}}}}}')
     home.install()
     home.uninstall()
-    assert home.text() == '{"env": {"ENABLE_TOOL_SEARCH": "auto"}}'
+    assert home.text() == f'{{"env": {{{own}}}}}'
+    text = "[features]\nunbounded_connection_retries = true\n"
+    home = Home(tmp_path, "codex", text)
+    home.install()
+    assert home.values()["features"] == {"unbounded_connection_retries": True}
+    home.uninstall()
+    assert home.text() == text
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_installation_of_an_earlier_version_gets_the_entries_that_it_lacks(client: str, tmp_path: Path) -> None:
+    text = '{"x": 1}\n' if client == "claude" else "# mine\nx = 1\n"
+    home = Home(tmp_path, client, text)
+    home.install()
+    written = installation_of(client, home.own)
+    assert written is not None
+    assert gives_up(written)
+    before = dict(written.entries)
+    if client == "claude":
+        home.write(without_member(home.text(), ("env",), "CLAUDE_CODE_MAX_RETRIES"))
+        del before["CLAUDE_CODE_MAX_RETRIES"]
+    else:
+        home.write(home.text().replace(before.pop("features.unbounded_connection_retries"), ""))
+    (home.own / f"proxy-installed-{client}.json").write_bytes(msgspec.json.encode(replace(written, entries=before)))
+    assert not gives_up(written)
+    assert home.install()
+    assert gives_up(written)
+    assert home.uninstall() == []
+    assert home.text() == text
 
 
 @pytest.mark.parametrize(
@@ -195,6 +234,8 @@ def test_entries_that_the_user_has_already_are_not_taken_back(tmp_path: Path) ->
         ("codex", 'model_provider = "azure"\n', "name it as upstream"),
         ("codex", "[model_providers.nexus]\nname = 1\n", "exists already"),
         ("codex", 'model_providers = {azure = {name = "A"}}\n', "without rewriting"),
+        ("codex", "features = {memories = true}\n", "without rewriting"),
+        ("codex", "features = 1\n", "without rewriting"),
         ("codex", "x = \n", "no TOML"),
     ],
 )
@@ -253,7 +294,7 @@ def test_installation_that_was_killed_before_it_wrote_is_done_again_or_taken_bac
     assert home.install()
     assert home.values()["model_provider"] == "nexus"
     home.write("x = 1\n")
-    assert home.uninstall() == ["model_provider", "model_providers.nexus"]
+    assert home.uninstall() == ["model_provider", "features.unbounded_connection_retries", "model_providers.nexus"]
     assert home.text() == "x = 1\n"
 
 
@@ -291,6 +332,8 @@ def test_without_a_terminal_it_only_shows_until_it_is_told_to_write(tmp_path: Pa
     shown = command(tmp_path, "proxy", "install", "claude")
     assert shown.returncode == 0
     assert f'"ANTHROPIC_BASE_URL": "{URL}"' in shown.stdout
+    assert '"CLAUDE_CODE_MAX_RETRIES": "4"' in shown.stdout
+    assert "it says so after about 10 seconds" in shown.stdout
     assert "Nothing was written" in shown.stdout
     assert json.loads(command(tmp_path, "proxy", "install", "claude", "--json").stdout)["written"] is False
     assert not (tmp_path / ".claude").exists()
@@ -348,6 +391,13 @@ def test_doctor_knows_the_entries(tmp_path: Path) -> None:
                 command(tmp_path, "proxy", "install", client, "--yes", "--url", started["url"])
                 (text,) = findings(client).values()
                 assert text == f"ok: goes to the running proxy: {started['url']}"
+            codex = tmp_path / ".codex" / "config.toml"
+            whole = codex.read_text()
+            codex.write_text(whole.replace("unbounded_connection_retries = false", "memories = true"))
+            (text,) = findings("codex").values()
+            assert text.startswith("note: goes to the running proxy: ")
+            assert "it never gives up" in text
+            codex.write_text(whole)
         for client in CLIENTS:
             (text,) = findings(client).values()
             assert text.startswith(f"problem: goes to {started['url']}, where nothing answers")

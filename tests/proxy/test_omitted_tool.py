@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 import nexus
+from nexus.engine.analysis.replay import replay_call
 from nexus.proxy.calls import CallPlace, assemble
 from nexus.proxy.omitted_tool import MAX_RESULT_TOKENS, look_up, with_tool
 from nexus.proxy.requests import ClientRequest
@@ -63,6 +64,10 @@ def asked(format_: str, texts: list[str], *names: str, stream: bool = False) -> 
     return path, {**body, "tools": tools_of(format_, *names)} if names else body
 
 
+NAMED = "Nothing is lost: the tool nexus_omitted finds them by a query, and opens one by its number."
+"""What the notice in place of omitted messages says."""
+
+
 def offers(body: Fields) -> bool:
     return '"nexus_omitted"' in json.dumps(body.get("tools"))
 
@@ -102,7 +107,8 @@ def test_client_gets_the_answer_that_follows_the_lookup_and_nothing_else(
     }
     assert all(offers(sent) for sent in provider.bodies)
     assert unmarked(third[key])[: len(first[key])] == unmarked(first[key])
-    assert "nexus_omitted" not in json.dumps(third[key])
+    assert [json.dumps(sent[key]).count(NAMED) for sent in (first, third)] == [1, 1]
+    assert json.dumps(third[key]).count("nexus_omitted") == 1
     if call["usage"]["input_tokens"]:  # a stream of chat completions has usage only if the client asks
         assert call["usage"]["input_tokens"] == 1_000
     assert call["lookups"] == 1
@@ -110,6 +116,9 @@ def test_client_gets_the_answer_that_follows_the_lookup_and_nothing_else(
     assert call["tokens"] <= 6_000
     assert (next_call["session"], next_call["action"]) == (call["session"], "append")
     with nexus.open(ledger=ledger) as nx:
+        for recorded in (call, next_call):
+            found = nx.calls.find_on(recorded["thread"], recorded["session"], recorded["turn"], recorded["number"])
+            assert NAMED in str(replay_call(nx.calls.dependencies, found).ctx.messages)
         history = nx.history(call["session"])
         assert [message.text() for message in history[:-1]] == texts
         (made,) = [message for message in history if "nexus_omitted" in message.meta]
@@ -182,12 +191,13 @@ def test_model_that_only_looks_up_ends_with_an_error(format_: str) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_results_stay_within_a_budget_that_is_nearly_full(format_: str) -> None:
+def test_results_stay_within_a_budget_that_is_nearly_full(format_: str, tmp_path: Path) -> None:
     budget = 6_000
+    ledger = tmp_path / "l.db"
     texts = texts_with_secret()
     with (
         model_server(reply("ok")) as provider,
-        running_proxy(provider, mode="fit", budget=budget, omitted_tool=True) as running,
+        running_proxy(provider, ledger, mode="fit", budget=budget, omitted_tool=True) as running,
     ):
         tokens = 0
         while tokens < budget - 500:
@@ -201,7 +211,7 @@ def test_results_stay_within_a_budget_that_is_nearly_full(format_: str) -> None:
     assert SECRET in json.dumps(provider.bodies[-1])
     assert faults(format_, provider.bodies[-1]) == []
     request = ClientRequest(format_, path_of(format_), provider.requests[-1].data)  # type: ignore[arg-type]
-    with nexus.open(ledger=":memory:") as nx:
+    with nexus.open(ledger=ledger) as nx:  # which knows the provider's own counts
         counted = assemble(nx, request, CallPlace("test"), None).token_budget.used.total
     assert budget / 3 < counted <= budget
 
@@ -222,6 +232,7 @@ def test_tool_is_not_added_where_nothing_is_cut_or_nobody_asked() -> None:
         with model_server(reply("ok")) as provider, running_proxy(provider, **settings) as running:
             assert ask(running, *asked("anthropic", texts, "look")).status_code == 200
         assert not offers(provider.bodies[-1])
+        assert "nexus_omitted" not in json.dumps(provider.bodies[-1])
 
 
 @pytest.mark.parametrize(

@@ -365,6 +365,9 @@ def install(options: CommandOptions, client: str, url: str, yes: bool) -> None:
     new = change.installation
     if not options.as_json:
         _show_entries(change, f"{printable(new.file)} gets:")
+        if not change.is_empty:
+            for note in installation_notes(client, os.environ):
+                click.echo(note)
     writes = not change.is_empty and (yes or _is_confirmed(options))
     if writes:
         write_installation(change, home_folder())
@@ -375,8 +378,6 @@ def install(options: CommandOptions, client: str, url: str, yes: bool) -> None:
         click.echo(f"{client} goes to {new.url} already: nothing to write. To leave: {leave}")
     elif writes:
         click.echo(f"Written. {client} now goes to {new.url}. Start the proxy: nexus proxy. To leave: {leave}")
-        for note in installation_notes(client, os.environ):
-            click.echo(note)
     else:
         click.echo("Nothing was written (to write it: add --yes).")
 

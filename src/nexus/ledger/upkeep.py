@@ -53,7 +53,7 @@ class Upkeep:
         return self._erase(chosen, since_ms, scrub=False)
 
     def scrub(self) -> None:
-        """Remove from the storage what `erase_unused` left in its unused parts. Raises LedgerError."""
+        """Remove from the storage what `erase_unused` left in its unused parts, in short steps. Raises LedgerError."""
         self._store.erase([])
 
     def erase_principal(self, principal: str) -> ErasedPrincipal:

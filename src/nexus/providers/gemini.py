@@ -264,7 +264,7 @@ def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
         is_tool = message.role == "tool"
         parts = [part for part in parts if ("function_response" in part) == is_tool]
     responses = [part["function_response"] for part in parts if part.get("function_response")]
-    if any("name" not in mapping(response) for response in responses):
+    if not all(text_of(mapping(response).get("name")) for response in responses):
         return message  # the name is that of its call
     role = "model" if message.role == "assistant" else "user"
     received = {"role": role, "parts": [part for part in parts if part]}

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nexus.errors import BadConfig
 from nexus.providers.received import mapping
-from nexus.proxy.installation import Installation, current_entries, settings_file
+from nexus.proxy.installation import WITHOUT_LIMIT, Installation, current_entries, gives_up, settings_file
 from nexus.proxy.running import RunningProxy
 from nexus.proxy.settings import DEFAULT_UPSTREAMS, ProxySettings
 from nexus.proxy.wrapping import CLIENTS
@@ -110,16 +110,21 @@ def _installed(installation: Installation, own_urls: set[str]) -> ProxyFinding:
     leave = f"nexus proxy uninstall {client}"
     try:
         remaining = current_entries(installation)
+        waits = not gives_up(installation)
     except BadConfig as error:
         return ProxyFinding("problem", subject, str(error))
     if not remaining:
         return ProxyFinding("note", subject, f"{installation.file} no longer has any of its entries ({leave})")
     if any(url.startswith(address) for address in own_urls):
-        return ProxyFinding("ok", subject, f"goes to the running proxy: {url}")
+        text = f"goes to the running proxy: {url}"
+        if waits:
+            return ProxyFinding("note", subject, f"{text}; {WITHOUT_LIMIT[client]}")
+        return ProxyFinding("ok", subject, text)
     if _reachable(url, subject).state == "problem":
-        return ProxyFinding(
-            "problem", subject, f"goes to {url}, where nothing answers (nexus proxy; to leave: {leave})"
-        )
+        text = f"goes to {url}, where nothing answers (nexus proxy; to leave: {leave})"
+        if waits:
+            text += f"; {WITHOUT_LIMIT[client]}"
+        return ProxyFinding("problem", subject, text)
     return ProxyFinding("note", subject, f"goes to {url}, which is no proxy of yours that runs on this machine")
 
 

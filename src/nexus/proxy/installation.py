@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -34,6 +35,15 @@ INSTALLED = "proxy-installed-{}.json"
 MAX_FILE_BYTES = 4_000_000
 ADDRESS = "ANTHROPIC_BASE_URL"
 TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
+
+RETRIES = "CLAUDE_CODE_MAX_RETRIES"
+CLAUDE_RETRIES = "4"
+"""Retries of Claude Code in place of 10, whatever the reason: 8 to 9 seconds without a proxy, not three minutes."""
+
+UNBOUNDED_RETRIES = "unbounded_connection_retries"
+"""Feature of Codex with which it never gives up while nothing listens, whatever number of retries is set."""
+CODEX_REQUEST_RETRIES = 2
+"""Retries of a request of Codex in place of 4. It sends it again five times after that: 10 to 11 seconds in all."""
 
 
 class Installation(Struct, frozen=True):
@@ -95,6 +105,12 @@ def current_entries(installation: Installation) -> list[str]:
     return [name for name in installation.entries if name not in changed]
 
 
+def gives_up(installation: Installation) -> bool:
+    """Return True if the client says within seconds that no proxy runs, by its settings. Raises BadConfig."""
+    file = Path(installation.file)
+    return CLIENTS[installation.client].gives_up(installation.file, _decoded(file, _read(file)))
+
+
 def plan(client: str, url: str, folder: Path, environment: Environment, home: Path) -> SettingsChange:
     """Return the change that sends a client to the proxy at `url`; an empty one if it goes there already.
 
@@ -109,13 +125,14 @@ def plan(client: str, url: str, folder: Path, environment: Environment, home: Pa
     before = _read(file)
     text = _decoded(file, before)
     new = Installation(client, str(file), url, {}, old.created if old is not None else ())
+    remaining: list[str] = []
     if old is not None:
-        if old.url == url and not CLIENTS[client].taken_back(text, old)[1]:
-            return SettingsChange(old, before, before)
-        text = CLIENTS[client].taken_back(text, old)[0]
+        text, remaining = CLIENTS[client].taken_back(text, old)
     if before is None:
         new = replace(new, created=("file",))
     text, new = CLIENTS[client].added(text, new, environment)
+    if old is not None and old.url == url and not remaining and old.entries.keys() == new.entries.keys():
+        return SettingsChange(old, before, before)
     return SettingsChange(new, before, text.encode() if text or before is not None else None)
 
 
@@ -151,10 +168,17 @@ def uninstall(change: SettingsChange, folder: Path) -> None:
 
 
 WITHOUT_PROXY = {
-    "claude": "while no proxy runs there, its connections are refused at once: it says so after some minutes of retries",
-    "codex": "while no proxy runs there, its connections are refused at once: it says `waiting for network` and retries",
+    "claude": f"while no proxy runs there, it says so after about 10 seconds: {CLAUDE_RETRIES} retries of any error, not 10",
+    "codex": "while no proxy runs there, it says so after about 10 seconds, and does not wait for the network without end",
 }
-"""What clients do then of themselves (Claude Code 2.1.332: 201 s; Codex 0.169: until Ctrl-C, or until a proxy runs)."""
+"""What the entries make of clients that retry for three minutes (Claude Code 2.1.332) or until Ctrl-C (Codex 0.169)."""
+
+
+WITHOUT_LIMIT = {
+    "claude": f"without a proxy it retries for three minutes: {RETRIES} is not set (nexus proxy install claude)",
+    "codex": f"without a proxy it never gives up: features.{UNBOUNDED_RETRIES} is on (nexus proxy install codex)",
+}
+"""What they do without these entries."""
 
 
 def notes(client: str, environment: Environment) -> tuple[str, ...]:
@@ -237,7 +261,7 @@ def _with_claude(text: str, new: Installation, environment: Environment) -> tupl
     if address != new.url:
         raise BadConfig(new.file, f"env.{ADDRESS}", _elsewhere(str(address)))
     # Behind another address than Anthropic's Claude Code loads each tool's schema, unless it is told not to.
-    wanted = {ADDRESS: new.url, TOOL_SEARCH: "true"}
+    wanted = {ADDRESS: new.url, TOOL_SEARCH: "true", RETRIES: CLAUDE_RETRIES}
     entries = {name: value for name, value in wanted.items() if name not in values}
     created = new.created
     changed = text
@@ -267,7 +291,13 @@ def _without_claude(text: str, old: Installation) -> tuple[str, list[str]]:
     return changed, remaining
 
 
+def _claude_gives_up(file: str, text: str) -> bool:
+    return RETRIES in mapping(_json_of(file, text).get("env"))
+
+
 # Codex ---------------------------------------------------------------------------------------------------------------
+
+_FEATURES = re.compile(r"^[ \t]*\[[ \t]*features[ \t]*\][ \t]*(#[^\r\n]*)?(?=\r?$)", re.MULTILINE)
 
 
 def _toml_of(file: str, text: str) -> dict[str, Any]:
@@ -283,7 +313,11 @@ def _with_codex(text: str, new: Installation, environment: Environment) -> tuple
         raise BadConfig(new.file, "model_provider", _elsewhere(str(settings["model_provider"])))
     if "nexus" in mapping(settings.get("model_providers")):
         raise BadConfig(new.file, "model_providers.nexus", "exists already (remove it, then install)")
-    provider: dict[str, Any] = {"name": "OpenAI through Nexus", "wire_api": "responses"}
+    provider: dict[str, Any] = {
+        "name": "OpenAI through Nexus",
+        "wire_api": "responses",
+        "request_max_retries": CODEX_REQUEST_RETRIES,
+    }
     if environment.get("OPENAI_API_KEY"):
         provider |= {"base_url": f"{new.url}/v1", "env_key": "OPENAI_API_KEY"}
     else:
@@ -291,19 +325,41 @@ def _with_codex(text: str, new: Installation, environment: Environment) -> tuple
     end = "\r\n" if "\r\n" in text else "\n"
     gap = "" if not text or text.endswith("\n") else end
     lines = ["[model_providers.nexus]", *(f"{name} = {json.dumps(value)}" for name, value in provider.items())]
-    entries = {
-        "model_provider": f'model_provider = "nexus"  # by nexus proxy install{end}',  # before all tables
-        "model_providers.nexus": gap + end.join(("", *lines, "")),
-    }
-    changed = entries["model_provider"] + text + entries["model_providers.nexus"]
     expected = deepcopy(settings)
     expected["model_provider"] = "nexus"
     expected.setdefault("model_providers", {})["nexus"] = provider
+    entries = {"model_provider": f'model_provider = "nexus"  # by nexus proxy install{end}'}  # before all tables
+    changed = text
+    features = mapping(settings.get("features"))
+    if UNBOUNDED_RETRIES not in features:
+        expected["features"] = {**features, UNBOUNDED_RETRIES: False}
+        changed, piece = _with_bounded_retries(text, end, is_there="features" in settings)
+        entries[f"features.{UNBOUNDED_RETRIES}"] = piece
+    entries["model_providers.nexus"] = gap + end.join(("", *lines, ""))
+    changed = entries["model_provider"] + changed + entries["model_providers.nexus"]
     try:
         _check(new.file, parse_toml(changed) == expected)
     except ValueError:
         _check(new.file, False)  # noqa: FBT003 - such as `model_providers = {…}` in one line
     return changed, replace(new, entries=entries)
+
+
+def _with_bounded_retries(text: str, end: str, *, is_there: bool) -> tuple[str, str]:
+    """Return Codex's settings with the feature off that lets it retry for ever, and the piece of text that does it.
+
+    `is_there`: True if they have features, perhaps under a heading.
+    """
+    line = f"{UNBOUNDED_RETRIES} = false  # by nexus proxy install"
+    heading = _FEATURES.search(text)
+    if heading is None or not is_there:
+        piece = f"features.{line}{end}"
+        return piece + text, piece
+    piece = end + line
+    return text[: heading.end()] + piece + text[heading.end() :], piece
+
+
+def _codex_gives_up(file: str, text: str) -> bool:
+    return mapping(_toml_of(file, text).get("features")).get(UNBOUNDED_RETRIES) is False
 
 
 def _without_codex(text: str, old: Installation) -> tuple[str, list[str]]:
@@ -336,10 +392,12 @@ class _Client(Struct, frozen=True):
 
     added: Callable[[str, Installation, Environment], tuple[str, Installation]]
     taken_back: Callable[[str, Installation], tuple[str, list[str]]]
+    gives_up: Callable[[str, str], bool]
+    """Returns True for a file and its text if the client soon says that no proxy runs."""
 
 
 CLIENTS: dict[str, _Client] = {
-    "claude": _Client(_with_claude, _without_claude),
-    "codex": _Client(_with_codex, _without_codex),
+    "claude": _Client(_with_claude, _without_claude, _claude_gives_up),
+    "codex": _Client(_with_codex, _without_codex, _codex_gives_up),
 }
 """Clients with a settings file in which they can be sent to a proxy."""

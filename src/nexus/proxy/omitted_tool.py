@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nexus.assembly.fit.lookup import OMITTED
 from nexus.context import AssembledContext
 from nexus.engine.mirror import PlacedList
 from nexus.ledger.search_text import all_text, excerpt_pieces, matches, parse_query
@@ -27,7 +28,7 @@ from nexus.text.as_received import ReceivedFormat
 from nexus.types.message import Message, Thinking, ToolCall, tool
 from nexus.types.request import AgentResult, TokenUsage
 
-NAME = "nexus_omitted"
+NAME = OMITTED
 
 MAX_ROUNDS = 3
 """Answers of the model that call the tool within one request of the client. After them it is no longer offered."""

@@ -16,9 +16,9 @@ OLDER_ENTRIES = "older entries"
 """Reason of a cut by which the oldest entries leave a block that reports earlier turns."""
 
 
-Lookup: TypeAlias = Literal["", "command", "recall", "none"]
-"""Where notices say that the whole of a shortened part can be read: a command, the tool `recall`, or nowhere. Empty in
-calls recorded before there was a choice: their commands contain the word SESSION."""
+Lookup: TypeAlias = Literal["", "command", "recall", "omitted", "none"]
+"""Where notices say that the whole of a shortened part can be read: a command, the tool `recall`, `nexus_omitted` for
+omitted messages, or nowhere. Empty in calls recorded before there was a choice: their commands contain the word SESSION."""
 
 
 class Memory(Struct, frozen=True):

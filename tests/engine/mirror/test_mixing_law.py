@@ -35,6 +35,8 @@ NAMES: tuple[dict[str, Any], ...] = (
     {"conversation": "c2", "scope": "shop", "window": True},
     {},
 )
+FOLDER = "<folder>\n" + "file " * 60
+"""Beginning of a first message that a client writes anew; what follows it is another listing each time."""
 CALLS = ("look", "call_1", "toolu_01a")
 
 
@@ -50,6 +52,7 @@ class Step(NamedTuple):
 
 ACTIONS = ["go on"] * 6 + ["slide", "slide", "slide", "edit", "remove", "retry", "new", "import", "long import"]
 ACTIONS += ["no answer", "parallel", "result"]
+ACTIONS += ["folder", "folder", "folder rewind", "folder import"]
 STEPS = st.builds(
     Step, st.sampled_from(ACTIONS), st.integers(0, 9), st.integers(0, 7), st.integers(0, 10), st.integers(0, 1)
 )
@@ -57,11 +60,12 @@ STEPS = st.builds(
 
 @dataclass
 class Conversation:
-    """A client's list, and every list of it that was stored, with its reply and with what was put back before it."""
+    """A client's list, every list of it that was stored, with its reply and what was put back, and the newest by session."""
 
     names: dict[str, Any]
     items: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     stored: list[list[str]] = field(default_factory=list[list[str]])
+    sessions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     @property
     def is_window(self) -> bool:
@@ -78,7 +82,7 @@ class World:
     def __init__(self, path: Path, figures: Counter[str]) -> None:
         self.engines = [nexus.open(ledger=path, model="gpt-4o") for _ in range(2)]
         self.conversations = [Conversation(names) for names in NAMES[:2]]
-        self.owners: dict[int, tuple[str, ...]] = {}
+        self.owners: dict[int | str, tuple[str, ...]] = {}
         self.figures = figures
         self.calls = 0
 
@@ -87,18 +91,25 @@ class World:
         users = [index for index, item in enumerate(talk.items) if item["role"] == "user"]
         place = users[step.text % len(users)] if users else 0
         match step.action:
-            case "new" | "import" | "long import":
+            case "new" | "import" | "long import" | "folder import":
                 talk = Conversation(NAMES[step.who % len(NAMES)])
                 if step.action == "import":
                     words = [WORDS[(step.text + n) % len(WORDS)] for n in range(2 * (step.answer % 3))]
                     talk.items = [{"role": role, "content": word} for role, word in zip(ROLES * 2, words, strict=False)]
                 elif step.action == "long import":
                     talk.items = [{"role": "user", "content": LONG[0]}, {"role": "assistant", "content": WORDS[0]}]
+                elif step.action == "folder import":
+                    words = [f"{FOLDER}{self.calls}", LONG[0], WORDS[step.text % len(WORDS)], LONG[1]]
+                    talk.items = [{"role": role, "content": word} for role, word in zip(ROLES * 2, words, strict=True)]
                 self.conversations.append(talk)
             case "slide" if len(users) > 1:
                 del talk.items[: users[1]]
             case "edit" if users:
                 talk.items[place]["content"] = WORDS[step.answer % len(WORDS)]
+            case "folder" | "folder rewind" if users:
+                if step.action == "folder rewind" and len(users) > 1:
+                    del talk.items[users[-1] :]
+                talk.items[0] = {"role": "user", "content": f"{FOLDER}{self.calls}"}
             case "remove" if len(users) > 1 and place != users[-1]:
                 del talk.items[place : users[users.index(place) + 1]]
             case "retry" if talk.items and "tool_calls" not in talk.items[-1] and talk.items[-2]["role"] == "user":
@@ -144,6 +155,15 @@ class World:
         front = seen[: len(seen) - len(own)]
         assert seen[len(front) :] == own, f"list differs from the client's: {seen} in place of {own}"
         assert ctx.mirrored is not None and ctx.mirrored.restored_count == len(front)
+        state: Any = ctx.mirrored.state
+        if state.place.leaves:
+            is_own = state.session in talk.sessions
+            if not talk.sessions:  # never seen before: all but the first message is what that session has
+                others = (other for other in self.conversations if other.owner == talk.owner)
+                rows = (other.sessions.get(state.session, ()) for other in others)
+                is_own = any(row and [*row[1:]] == own[1 : len(row)] for row in rows)
+            assert is_own, f"session of another conversation: {own} in {state.session}"
+            self.figures["lists with another first message"] += 1
         if front:
             assert talk.is_window, f"list that is no window: {front} was put before it"
             assert any(row[: len(front) + 3] == seen[: len(front) + 3] for row in talk.stored), f"other words: {front}"
@@ -153,8 +173,10 @@ class World:
     def record(self, nx: nexus.Engine, ctx: Any, talk: Conversation, front: list[str], reply: dict[str, Any]) -> None:
         committed = nx.record(ctx, {"choices": [{"message": reply, "finish_reason": "stop"}]})
         talk.stored.append([*front, *lines([*talk.items, reply])])
-        for part in nx.ledger.store.path(committed.thread):
-            owner = self.owners.setdefault(part.thread, talk.owner)
+        session = nx.ledger.store.labels_of(committed.thread)
+        talk.sessions |= dict.fromkeys(session, talk.stored[-1])
+        for part in (*session, *(part.thread for part in nx.ledger.store.path(committed.thread))):
+            owner = self.owners.setdefault(part, talk.owner)
             assert owner == talk.owner, f"session of two owners: {owner} and {talk.owner}"
 
 
@@ -194,12 +216,15 @@ def test_no_list_shows_words_of_another_user_or_conversation(
 
     holds()
     assert figures["windows with earlier messages"]
+    assert figures["lists with another first message"]
     record_property("figures", {f"law of lists: {name}": count for name, count in figures.items()})
 
 
 SECRET = Step("go on", 0, 1, 3)
 """Words of the first conversation that no other has in front."""
 SHORT = (SECRET, Step("go on", 0, 0, 1), Step("go on", 0, 2, 3))
+FOLDER_TALK = (Step("go on", 0, 0, 4), Step("folder", 0, 1, 5))
+"""A conversation whose first message is a folder's listing."""
 MUTANTS = (
     Mutant(
         "short messages identify a session",
@@ -230,6 +255,22 @@ MUTANTS = (
         "every list is a window",
         "nexus.engine.mirror:CallerLists.place", "if is_window and", "if",
         ("no window",), (Step("new", 9, 0, 3), Step("go on", 2, 1, 4), Step("go on", 2, 2, 3), Step("slide", 2, 3, 0)),
+    ),
+    Mutant(
+        "messages after the first one are not compared",
+        "nexus.engine.mirror.moved:MovedLists._differs_in_first", "_chain_key(stored[1:]) != _chain_key(ours[1:])", "False",
+        ("another conversation",), (*FOLDER_TALK, Step("folder import", 0, 3)),
+    ),
+    Mutant(
+        "other sessions with the same long message do not matter",
+        "nexus.engine.mirror.moved:MovedLists._differs_in_first", "not any(any(self._store.labels_of(other)) for other in others)", "True",
+        ("another conversation",),
+        (*FOLDER_TALK, Step("go on", 0, 2, 6), Step("new", 0, 0, 4), Step("folder", 2, 1, 5), Step("folder rewind", 0, 0, 0)),
+    ),
+    Mutant(
+        "sessions of other users are candidates",
+        "nexus.engine.mirror.moved:MovedLists._differs_in_first", "not self._has_root(scope, thread, stored[0])", "False",
+        ("another conversation", "two owners"), (*FOLDER_TALK, Step("folder import", 1, 1)),
     ),
 )  # fmt: skip
 

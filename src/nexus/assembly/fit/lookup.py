@@ -1,6 +1,7 @@
 """Pointers in notices to the full form of shortened and omitted parts.
 
-If the tool `recall` is offered, they name it. With only other tools they name nothing, because a model with a shell
+If the tool `recall` is offered, they name it. The proxy's tool `nexus_omitted` is named for what is left out, which is all
+that it opens. With only other tools they name nothing, because a model with a shell
 would try to run a command. Without tools they name a command, which the model can pass on to a person. Commands in
 messages omit the session's name, because it may change.
 """
@@ -19,6 +20,9 @@ from nexus.types.tool_definition import read_definition, tool_rows
 RECALL = "recall"
 """Name of the tool that searches and opens the history (see `nexus.agents.tools.history`)."""
 
+OMITTED = "nexus_omitted"
+"""Name of the proxy's tool that searches and opens what is left out of a list (see `nexus.proxy.omitted_tool`)."""
+
 LONGEST_NAME = 60
 """Longest session name, in characters, that a command contains. The command must be safe to copy."""
 
@@ -26,16 +30,23 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,80}\Z")
 
 
 def lookup_with(tools: Sequence[Mapping[str, Any]]) -> Lookup:
-    """Return the kind of pointers for a model with these tools. Another program's tool `recall` does not count."""
-    if any(tool is not None and tool.name == RECALL and _opens_history(row) for tool, row in tool_rows(tools)):
-        return "recall"
+    """Return the kind of pointers for a model with these tools. Another program's tool of such a name does not count."""
+    kinds: dict[str, tuple[Lookup, frozenset[str]]] = {
+        RECALL: ("recall", frozenset({"reference"})),
+        OMITTED: ("omitted", frozenset({"query", "number"})),
+    }
+    for tool, row in tool_rows(tools):
+        if tool is not None and tool.name in kinds:
+            kind, parameters = kinds[tool.name]
+            if _takes(row, parameters):
+                return kind
     if tools:
         return "none"
     return "command"
 
 
-def _opens_history(definition: Mapping[str, Any]) -> bool:
-    return any("reference" in schema.get("properties", ()) for _, _, schema in read_definition(definition))
+def _takes(definition: Mapping[str, Any], parameters: frozenset[str]) -> bool:
+    return any(parameters <= {*schema.get("properties", ())} for _, _, schema in read_definition(definition))
 
 
 def call_lookup(lookup: Lookup, call_id: str) -> str:
@@ -90,6 +101,8 @@ def session_lookup(lookup: Lookup, session: str) -> str:
         return ""
     if lookup == "recall":
         return " Nothing is lost: the tool recall searches and opens all of them."
+    if lookup == "omitted":
+        return f" Nothing is lost: the tool {OMITTED} finds them by a query, and opens one by its number."
     is_plain = session.isascii() and session.isprintable() and len(session) <= LONGEST_NAME
     command = "`nexus sessions` and `nexus history` show"
     if is_plain:

@@ -177,6 +177,8 @@ class CallerLists:
                 client, place = self._as_window(client, place)
             if place.action != "append" and place.stored_count < client.history_length:
                 place = self._moved.place(scope, client.messages, place)
+            if place.action != "append" and place.stored_count < client.history_length:
+                place = self._moved.place_behind_first(scope, client.messages, client.keys, place)
             return self._placed(client, place, now_ms)
 
     def _pinned(self, read: ReadList, pins: Sequence[int]) -> tuple[int, ...]:
@@ -195,10 +197,13 @@ class CallerLists:
         """
         place = placed.place
         manifest = ctx.provenance.manifest
-        if not place.thread or placed.client.scope.side:
+        thread = place.thread
+        if place.leaves is not None and not place.stored_count:
+            thread = place.leaves[0]
+        if not thread or placed.client.scope.side:
             return None
-        head = self._ledger.store.thread(place.thread).head_seq
-        rows = self._ledger.store.assemblies(place.thread, max(head - _NEWEST_ENTRIES, 0))
+        head = self._ledger.store.thread(thread).head_seq
+        rows = self._ledger.store.assemblies(thread, max(head - _NEWEST_ENTRIES, 0))
         if not rows:
             return None
         before = rows[-1].manifest

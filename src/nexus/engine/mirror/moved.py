@@ -1,7 +1,10 @@
-"""Lists of clients that move messages: aider repeats its files and rules near the end of the conversation.
+"""Lists of clients that move messages, or begin with another message each time. They continue their session all the same.
 
-After the beginning that such a list shares with the session, it omits some messages, has the session's newest reply,
-and repeats the omitted messages further on. It continues the session: a fork would create a new session for each turn.
+aider repeats its files and rules near the end of the conversation: after the beginning that such a list shares with the
+session, it omits some messages, has the session's newest reply, and repeats the omitted messages further on.
+
+The first message of Gemini CLI has the date and a listing of the folder, which are others when a session is resumed. All
+that follows is the same.
 """
 
 from __future__ import annotations
@@ -12,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from nexus.engine.mirror.find_place import Place
-from nexus.engine.mirror.keys import LONG_CHARS, KeyChain, ListScope, content_hash
+from nexus.engine.mirror.find_place import LEAST_OVERLAP, TRIES, Place
+from nexus.engine.mirror.keys import LONG_CHARS, KeyChain, ListScope, MessageKeys, content_hash
 from nexus.ledger.store import LedgerStore
 from nexus.types.message import Message
 
@@ -38,7 +41,8 @@ class MovedLists:
 
     def remember(self, scope: ListScope, session: str) -> None:
         """Remember a scope's newest session."""
-        others = self._sessions.pop(scope.root, ())
+        others = self._candidates(scope)
+        self._sessions.pop(scope.root, None)
         self._sessions[scope.root] = (session, *(other for other in others if other != session))[:CANDIDATES]
         while len(self._sessions) > MAX_SCOPES:
             self._sessions.popitem(last=False)
@@ -62,6 +66,58 @@ class MovedLists:
                 return replace(place, session=session, leaves=(thread, head))
         return place
 
+    def place_behind_first(
+        self, scope: ListScope, messages: Sequence[Message], keys: Sequence[MessageKeys], place: Place
+    ) -> Place:
+        """Return the place with the session whose first message alone is another one, if it is certain; else `place`.
+
+        The list has all other messages of that session, and no other session has the newest long message of these, or the
+        newest one with ids of tool calls. Both first messages are long and have the same first line.
+        """
+        is_known = place.thread and any(self._store.labels_of(place.thread))
+        if is_known or not any(message.role == "assistant" for message in messages):
+            return place
+        hashes = {content_hash(message, {}) for message in messages}
+        identities = [key.identity for key in keys[1:] if key.identity][-TRIES:]
+        holders = {thread for identity in identities for thread, _ in self._store.holders(identity)}
+        found: list[tuple[str, int]] = []
+        sessions = (*self._candidates(scope), *(label for thread in holders for label in self._store.labels_of(thread)))
+        for session in dict.fromkeys(sessions):
+            thread = self._store.thread_of(session)
+            if thread is not None and self._differs_in_first(scope, thread, messages, keys, hashes):
+                found.append((session, thread))
+        if len(found) != 1:
+            return place
+        ((session, thread),) = found
+        return replace(place, session=session, leaves=(thread, self._store.thread(thread).head_seq))
+
+    def _differs_in_first(
+        self,
+        scope: ListScope,
+        thread: int,
+        messages: Sequence[Message],
+        keys: Sequence[MessageKeys],
+        hashes: set[bytes],
+    ) -> bool:
+        """Return True if a list certainly has the messages of a thread, the first one excepted."""
+        head = self._store.thread(thread).head_seq
+        newest = self._messages(thread, max(head - _NEWEST, 0), head)
+        if not newest or content_hash(newest[-1], {}) not in hashes:
+            return False
+        stored = self._messages(thread, 0, head)
+        ours = messages[: len(stored)]
+        if len(ours) < len(stored) or len(stored) <= LEAST_OVERLAP or not _is_same_beginning(stored[0], ours[0]):
+            return False
+        if not any(message.role == "assistant" for message in ours[1:]):
+            return False
+        if _chain_key(stored[1:]) != _chain_key(ours[1:]):
+            return False
+        identities = [key.identity for key in keys[1 : len(stored)] if key.identity]
+        if not identities or not self._has_root(scope, thread, stored[0]):
+            return False
+        others = {other for other, _ in self._store.holders(identities[-1]) if other != thread}
+        return not any(any(self._store.labels_of(other)) for other in others)
+
     def _candidates(self, scope: ListScope) -> Sequence[str]:
         remembered = self._sessions.get(scope.root)
         if remembered is not None:
@@ -80,9 +136,11 @@ class MovedLists:
 
     def _is_own(self, scope: ListScope, thread: int, place: Place, stored: Sequence[Message]) -> bool:
         """Return True if the session belongs to the list's scope, according to the key of its first message."""
-        if place.stored_count:
-            return True
-        key = KeyChain(scope.root).add(stored[0])
+        return place.stored_count > 0 or self._has_root(scope, thread, stored[0])
+
+    def _has_root(self, scope: ListScope, thread: int, first: Message) -> bool:
+        """Return True if a thread begins with this message in the list's scope."""
+        key = KeyChain(scope.root).add(first)
         parts = {part.thread for part in self._store.path(thread)}
         return any(holder in parts for holder, _ in self._store.holders(key))
 
@@ -139,6 +197,21 @@ def _answer_text(messages: Sequence[Message], number: int) -> str:
     if follows is not None and follows.role == "assistant":
         return follows.text().strip()
     return ""
+
+
+def _is_same_beginning(stored: Message, new: Message) -> bool:
+    """Return True if two first messages are long and begin with the same line."""
+    if stored.role != new.role or min(len(stored.text()), len(new.text())) <= LONG_CHARS:
+        return False
+    ours, theirs = (message.text().strip().partition("\n")[0].strip() for message in (new, stored))
+    return ours == theirs
+
+
+def _chain_key(messages: Sequence[Message]) -> str:
+    chain = KeyChain(b"")
+    for message in messages:
+        chain.add(message)
+    return chain.key
 
 
 def _first_line(message: Message) -> tuple[str, str]:

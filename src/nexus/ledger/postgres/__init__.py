@@ -281,6 +281,8 @@ class PostgresLedger(SqlLedger):
         scrub: bool = True,
     ) -> EraseResult:
         """Delete rows. The server removes their text from its files with the next VACUUM."""
+        if scrub and threads is not None and not (threads or labels or events or documents):
+            return self._delete_unused_blobs()
         chosen = (threads, labels, events, documents, unused_since_ms)
         erased, _ = self._write(lambda writing: sql_erase.erase(writing, *chosen, scrub=scrub), alone=True)
         self._cache.clear()

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
-import msgspec
 from msgspec.structs import replace
 
 from nexus.errors import LedgerError
 from nexus.ledger import chain
-from nexus.ledger.codec import inputs_of
 from nexus.ledger.documents import PROXY_CALL
 from nexus.ledger.sessions import EraseResult, Thread
 from nexus.ledger.shared_sql import queue
 from nexus.ledger.shared_sql.connection import Connection
 from nexus.ledger.shared_sql.related_sessions import forks
+from nexus.ledger.shared_sql.unused_blobs import delete_unused_blobs
 from nexus.ledger.shared_sql.write import Writing
 from nexus.ledger.text_encoding import decode_text, encode_text
 
@@ -27,18 +25,6 @@ TABLES = (
     *OF_THREADS, "session", "session_move", "alias", "calibration", "calibration_head", "lease", "event", "document", "thread", "blob",
 )  # fmt: skip
 """All tables with rows of a tenant, in the same order."""
-
-
-def _delete_unused_blobs(db: Connection, tenant: str) -> None:
-    """Delete the blobs that no message shows and no manifest names."""
-    sql = "SELECT sha256 FROM blob WHERE tenant=?1 AND sha256 NOT IN (SELECT sha256 FROM blob_use WHERE tenant=?1)"
-    unused = {str(sha256) for (sha256,) in db.rows(sql, (tenant,))}
-    if not unused:
-        return
-    for (manifest,) in db.stream("SELECT manifest FROM assembly WHERE tenant=?", (tenant,)):
-        with suppress(ValueError, TypeError, RecursionError, msgspec.MsgspecError):  # a damaged manifest names nothing
-            unused.difference_update(inputs_of(manifest))
-    db.run_many("DELETE FROM blob WHERE tenant=? AND sha256=?", [(tenant, sha256) for sha256 in sorted(unused)])
 
 
 def erase(
@@ -101,7 +87,7 @@ def erase(
     if everything:
         _delete_everything(writing)
     if scrub:
-        _delete_unused_blobs(db, tenant)
+        delete_unused_blobs(db, tenant)
     after = int(db.value("SELECT count(*) FROM blob WHERE tenant=?", (tenant,)))
     return EraseResult(tuple(chosen), entries_deleted, messages_deleted, before - after), needles
 

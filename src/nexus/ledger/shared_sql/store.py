@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from nexus.ledger.records import Record
@@ -29,7 +29,7 @@ from nexus.ledger.sessions import (
 )
 from nexus.ledger.shared_sql import documents as sql_documents
 from nexus.ledger.shared_sql import dump as sql_dump
-from nexus.ledger.shared_sql import idempotency, outcomes, queue, related_sessions, session_list
+from nexus.ledger.shared_sql import idempotency, outcomes, queue, related_sessions, session_list, unused_blobs
 from nexus.ledger.shared_sql import search as sql_search
 from nexus.ledger.shared_sql.read import Reader
 from nexus.ledger.shared_sql.read_sessions import ReadCache
@@ -261,6 +261,14 @@ class SqlLedger(ABC):
         scrub: bool = True,
     ) -> EraseResult:
         """Delete rows for good."""
+
+    def _delete_unused_blobs(self) -> EraseResult:
+        """Delete the blobs that nothing uses any more, in steps between which others may write. A kill leaves the rest."""
+        unused, ends = self.read_alone(unused_blobs.unused_by_messages)
+        deleted = 0
+        for blobs in unused_blobs.steps(partial(self.read_alone, unused_blobs.named_on_page), unused):
+            deleted += self._write(partial(unused_blobs.delete_blobs, blobs=blobs, ends=ends), alone=True)
+        return EraseResult((), 0, 0, deleted)
 
     def load(self, records: Iterable[Record]) -> int:
         """Store records that `dump` gave."""

@@ -185,11 +185,15 @@ class SqliteLedger(SqlLedger):
 
         def write(writing: Writing) -> tuple[EraseResult, list[str]]:
             result = sql_erase.erase(writing, threads, labels, events, documents, unused_since_ms, scrub=scrub)
-            if scrub and is_erasing:
+            if scrub:
                 writing.db.run("INSERT INTO search(search) VALUES ('optimize')")  # or the index keeps deleted words
             return result
 
-        erased, needles = self._write(write, alone=True)
+        needles: list[str] = []
+        if is_erasing:
+            erased, needles = self._write(write, alone=True)
+        else:
+            erased = self._delete_unused_blobs() if scrub else EraseResult((), 0, 0, 0)
         self._cache.clear()
         if not scrub:
             return erased
