@@ -101,7 +101,7 @@ def lightfoot(trigger_tokens: int = 0, keep_tokens: int = 0) -> Proxy:
 
 
 def headroom() -> Proxy:
-    """Headroom with its defaults. Raises NotRun unless it is asked for."""
+    """Headroom with its defaults but its limit of requests a minute. Raises NotRun unless it is asked for."""
     if not os.environ.get(HEADROOM_ASKED):
         raise NotRun(f"Headroom needs 900 MB (set {HEADROOM_ASKED}=1 to measure it)")
     python = _environment("headroom", HEADROOM)
@@ -109,7 +109,7 @@ def headroom() -> Proxy:
     @contextmanager
     def proxy(upstream: str) -> Iterator[Server]:
         port = _free_port()
-        command = [str(python.with_name("headroom")), "proxy", "--port", str(port)]
+        command = [str(python.with_name("headroom")), "proxy", "--no-rate-limit", "--port", str(port)]
         targets = dict.fromkeys(("ANTHROPIC_TARGET_API_URL", "OPENAI_TARGET_API_URL"), upstream)
         with _home(None) as home, _running(command, port, {"HOME": str(home), **targets}) as server:
             yield server
