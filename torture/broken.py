@@ -183,13 +183,13 @@ def recorded_failures() -> None:
 
 def untiring_ladder() -> None:
     """A summariser that fails is asked again, twenty times for each part, and never left alone."""
-    ask_once = _attribute(ladder, "_Run.ask_model")
+    ask_once = _attribute(ladder, "_CompactionRun.ask_model")
 
     def by_model(self: Any, *arguments: Any) -> str:
         return next((text for text in (ask_once(self, *arguments) for _ in range(20)) if text), "")
 
     _replace(ladder, "FAILURES", 1 << 30)
-    _replace(ladder, "_Run.ask_model", by_model)
+    _replace(ladder, "_CompactionRun.ask_model", by_model)
 
 
 def believed_summaries() -> None:

@@ -41,56 +41,79 @@ class Manifest(Struct, frozen=True):
     view: str
     profile: str
     model: str
-    system: str  # hash of the system prompt's text
-    blocks: dict[str, str]  # hash of each block of the system prompt, by source and name
-    tools: str  # hash of the tool definitions
-    head: int  # seq of the newest entry that the prompt was made from
-    head_hash: str  # its chain value
-    first: tuple[int, int]  # position of the first visible message
-    mark: int  # seq of the newest clear or current compaction, 0 without one
-    cut: int  # number of the view's current cut, 0 without one
-    config: str  # hash of the model's settings
-    synthetic_results: int = field(name="supplied")  # number of tool results added for unanswered calls
-    current: str  # hash of the event
+    system: str
+    """Hash of the system prompt's text."""
+    blocks: dict[str, str]
+    """Hash of each block of the system prompt, by source and name."""
+    tools: str
+    """Hash of the tool definitions."""
+    head: int
+    """Seq of the newest entry that the prompt was made from."""
+    head_hash: str
+    """Chain value of the entry `head`."""
+    first: tuple[int, int]
+    """Position of the first visible message."""
+    mark: int
+    """Seq of the newest clear or current compaction, 0 without one."""
+    cut: int
+    """Number of the view's current cut, 0 without one."""
+    config: str
+    """Hash of the model's settings."""
+    synthetic_results: int = field(name="supplied")
+    """Number of tool results added for unanswered calls."""
+    current: str
+    """Hash of the event."""
     counter: str
-    factor: float  # the model's tokens per base token
+    factor: float
+    """The model's tokens per base token."""
     available: int
-    render: int  # version of the rendering
-    # Messages of the conversation that are whole because they are pinned; in manifests of earlier versions also the pins
-    # of the opening, which `opening` has now.
+    render: int
+    """Version of the rendering."""
     pins: tuple[tuple[int, int, int], ...] = ()
-    base: int = 0  # base tokens of the whole prompt
-    # Limit of one tool result in base tokens; 0 is unlimited.
+    """Messages of the conversation that are whole because they are pinned; in manifests of earlier versions also the
+    pins of the opening, which `opening` has now."""
+    base: int = 0
+    """Base tokens of the whole prompt."""
     max_tool_result_tokens: int = field(default=0, name="largest")
+    """Limit of one tool result in base tokens; 0 is unlimited."""
     pin_first_message: bool = field(default=True, name="task")
     whole_new_results: bool = False
-    pin_kinds: tuple[str, ...] = ()  # of the pins in the opening; empty in manifests of this version
-    opening_hash: str = field(default="", name="opening")  # hash of the pins in the opening (see `Window.opening_pins`)
-    persona: str = ""  # the persona that answered; a worker spawned by this session inherits it
+    pin_kinds: tuple[str, ...] = ()
+    """Kinds of the pins in the opening; empty in manifests of this version."""
+    opening_hash: str = field(default="", name="opening")
+    """Hash of the pins in the opening (see `Window.opening_pins`)."""
+    persona: str = ""
+    """The persona that answered; a worker spawned by this session inherits it."""
     images: ImagePrice = ANY_MODEL
-    # Hash of each block that is a message before the conversation, by source and name.
     preamble_blocks: dict[str, str] = field(default_factory=dict[str, str], name="ahead")
+    """Hash of each block that is a message before the conversation, by source and name."""
     message_format: MessageFormatName = field(default="roles", name="form")
-    entries: int = 0  # number of earlier entries that blocks report, in formats that show one turn
-    # Text of the first message on the session's start, in profiles that have one.
+    entries: int = 0
+    """Number of earlier entries that blocks report, in formats that show one turn."""
     session_header: str = field(default="", name="begun")
-    summary_heading: str = field(default="", name="heading")  # text before a summary, if it is not the usual one
-    # Version of the frame tags that text cannot forge (`nexus.text.frames`).
+    """Text of the first message on the session's start, in profiles that have one."""
+    summary_heading: str = field(default="", name="heading")
+    """Text before a summary, if it is not the usual one."""
     frame_tags: int = field(default=0, name="marks")
-    # The part of `factor` that was estimated by content; the rest is calibration.
+    """Version of the frame tags that text cannot forge (`nexus.text.frames`)."""
     content_factor: float = field(default=1.0, name="content")
-    # Hashes of the settings that the prompt cache depends on: from the beginning, and from the first message on.
+    """The part of `factor` that was estimated by content; the rest is calibration."""
     cached_settings: tuple[str, str] = ("", "")
-    lookup: Lookup = ""  # what notices say about where the whole can be read
-    image_limits: ImageLimits | None = None  # limits of images; None if they were sent as stored
-    image_edge: int = 0  # longest edge of the images because there were many; 0 if none was larger
-    image_notes: int = 0  # number of images that were notes because there were too many
-    # Beginning and end of each block in which the caller's system prompt came, in its text; empty for one block.
+    """Hashes of the settings that the prompt cache depends on: from the beginning, and from the first message on."""
+    lookup: Lookup = ""
+    """What notices say about where the whole can be read."""
+    image_limits: ImageLimits | None = None
+    """Limits of images; None if they were sent as stored."""
+    image_edge: int = 0
+    """Longest edge of the images because there were many; 0 if none was larger."""
+    image_notes: int = 0
+    """Number of images that were notes because there were too many."""
     system_parts: tuple[tuple[int, int], ...] = ()
-    # Beginning, end and participant's name of each message in which it came; empty if none has a name.
+    """Beginning and end of each block in which the caller's system prompt came, in its text; empty for one block."""
     system_names: tuple[tuple[int, int, str], ...] = ()
-    # Pins that the caller of a mirrored list passed with this call.
+    """Beginning, end and participant's name of each message in which it came; empty if none has a name."""
     list_pins: tuple[MessageRef, ...] = ()
+    """Pins that the caller of a mirrored list passed with this call."""
 
 
 class PrefixReport(Struct, frozen=True):
@@ -99,8 +122,8 @@ class PrefixReport(Struct, frozen=True):
     state: Literal["first", "extends", "broken"]
     """`first`: the view has no last prompt. `extends`: the last prompt is a prefix of this one. `broken`: it is not."""
     causes: tuple[str, ...] = ()
-    # Tokens that a warm prompt cache can reuse: the whole prefix, or the part before the first difference.
     stable_tokens: int = 0
+    """Tokens that a warm prompt cache can reuse: the whole prefix, or the part before the first difference."""
     at: str = ""
     """The first difference."""
     byte: int | None = None
@@ -196,12 +219,18 @@ class StoredEvent:
     messages: tuple[Message, ...]
     seqs: tuple[int, ...]
     starts_turn: bool
-    refs: tuple[MessageRef, ...] = ()  # positions of the messages, if known
-    turn: int = 0  # the open turn's number; 0 if the messages are not stored as a turn
-    hash: bytes = b""  # chain value after the last of these entries; empty if the ledger lacks it until `record`
-    thread: int = 0  # the thread on which the messages were read
-    position: TurnPosition | None = None  # of the open turn
-    fence: int | None = None  # fencing token of the program that continues it
+    refs: tuple[MessageRef, ...] = ()
+    """Positions of the messages, if known."""
+    turn: int = 0
+    """The open turn's number; 0 if the messages are not stored as a turn."""
+    hash: bytes = b""
+    """Chain value after the last of these entries; empty if the ledger lacks it until `record`."""
+    thread: int = 0
+    """The thread on which the messages were read."""
+    position: TurnPosition | None = None
+    """Position of the open turn."""
+    fence: int | None = None
+    """Fencing token of the program that continues it."""
 
 
 class SentMessage(Struct, frozen=True):
@@ -268,8 +297,8 @@ class Provenance:
     """Not repeated because the history shows them."""
     omitted_blocks: tuple[Block, ...] = ()
     """Did not fit the budget."""
-    # Earlier messages that a block reports, in formats that show one turn.
     covered_by_blocks: frozenset[MessageRef] = frozenset()
+    """Earlier messages that a block reports, in formats that show one turn."""
     denied_tools: tuple[DeniedTool, ...] = ()
     tool_definitions: tuple[dict[str, Any], ...] = ()
     """Of the offered tools, as the caller passed them."""
@@ -315,8 +344,10 @@ class AssembledContext:
 
     system_prompt: str
     history: History
-    current: tuple[Message, ...]  # the event as shown: one user message, or tool results
-    event: tuple[Message, ...]  # the same messages as they will be stored
+    current: tuple[Message, ...]
+    """The event as shown: one user message, or tool results."""
+    event: tuple[Message, ...]
+    """The messages of `current` as they will be stored."""
     tools: tuple[ToolSpec, ...]
     model: str
     provider: str

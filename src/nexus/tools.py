@@ -30,13 +30,20 @@ class Tool(Struct, frozen=True):
 
     name: str
     description: str
-    schema: dict[str, Any]  # JSON Schema of the parameters
-    category: str = ""  # Its purpose: `messaging`, `spawning`, …
-    roles: tuple[AgentRole, ...] = ()  # The agents' roles that may have it; empty for all
-    function: Callable[..., Any] | None = None  # None for a tool that runs elsewhere
-    repeatable: bool = False  # Whether an agent may run a call again whose result was lost
-    needs_confirmation: bool = False  # Whether an agent asks a person before each call
-    ends_turn: bool = False  # Whether an agent's turn ends with its result, without another reply
+    schema: dict[str, Any]
+    """JSON Schema of the parameters."""
+    category: str = ""
+    """Its purpose, such as `messaging` or `spawning`."""
+    roles: tuple[AgentRole, ...] = ()
+    """The agents' roles that may have it; empty for all."""
+    function: Callable[..., Any] | None = None
+    """None for a tool that runs elsewhere."""
+    repeatable: bool = False
+    """Whether an agent may run a call again whose result was lost."""
+    needs_confirmation: bool = False
+    """Whether an agent asks a person before each call."""
+    ends_turn: bool = False
+    """Whether an agent's turn ends with its result, without another reply."""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in OpenAI's dialect, as a new dict."""
@@ -60,7 +67,8 @@ class FunctionSchema(Struct, frozen=True):
     name: str
     description: str
     schema: dict[str, Any]
-    arguments: type[Struct]  # Type that a call's arguments are decoded to
+    arguments: type[Struct]
+    """Type that a call's arguments are decoded to."""
 
 
 _described: WeakKeyDictionary[Callable[..., Any], dict[type, tuple[tuple[object, ...], FunctionSchema]]] = (

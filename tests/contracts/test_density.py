@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
+import re
+import tokenize
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -41,6 +44,7 @@ WIDE = {
 }
 """Classes that may have more fields."""
 
+_DIRECTIVE = re.compile(r"# ?(noqa|type:|pyright:|pragma|fmt:)")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _BRANCHES = (
@@ -88,6 +92,23 @@ def complexity(function: ast.AST) -> int:
     return total
 
 
+def commented_fields(text: str, tree: ast.Module) -> list[str]:
+    """Return the annotated fields of classes with a comment above or at the end; directives to tools do not count."""
+    comments: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not _DIRECTIVE.match(token.string):
+            comments.add(token.start[0])
+    found: list[str] = []
+    for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        last = owner.lineno
+        for child in owner.body:
+            lines = range(last + 1, (child.end_lineno or child.lineno) + 1)
+            if isinstance(child, ast.AnnAssign) and not comments.isdisjoint(lines):
+                found.append(f"{owner.name}.{ast.unparse(child.target)}")
+            last = child.end_lineno or child.lineno
+    return found
+
+
 def nodes() -> list[ast.AST]:
     return [node for module in modules().values() for node in ast.walk(module.tree)]
 
@@ -122,6 +143,36 @@ def test_a_class_has_at_most_25_methods() -> None:
 
 def test_only_records_and_public_values_have_more_than_15_fields() -> None:
     assert wide_classes(nodes()) == WIDE, "group the fields by what they are about, and pass functions what they read"
+
+
+def test_fields_are_documented_by_a_string_below_them() -> None:
+    found = {module.name: commented_fields(module.text, module.tree) for module in modules().values()}
+    assert {name: fields for name, fields in found.items() if fields} == {}
+
+
+def test_comments_at_and_above_fields_are_found_and_directives_are_not() -> None:
+    source = """
+class Example:
+    # Why there is a class.
+    above: int
+
+    # Further up.
+
+    apart: int = 0
+    inline: int  # what it is
+    inside: dict[str, int] = {
+        "a": 1,  # what it is
+    }
+    checked: Any  # noqa: ANN401
+    plain: int = 0
+    \"\"\"What it is.  # 1\"\"\"
+    KIND = 1  # why
+    def method(self):
+        local: int = 0  # why
+"""
+    assert commented_fields(source, ast.parse(source)) == [
+        f"Example.{name}" for name in ("above", "apart", "inline", "inside")
+    ]
 
 
 def test_fields_of_a_class_are_counted_with_and_without_a_value() -> None:

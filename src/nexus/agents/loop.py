@@ -65,7 +65,7 @@ class ToolLoop:
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
     ) -> AgentResult:
         """Run a turn; see `AgentEngine.run`. A canceled task leaves an interrupted turn."""
-        run = _Run(self, ctx, tools, sink, self.nx.turn_of(ctx))
+        run = _LoopRun(self, ctx, tools, sink, self.nx.turn_of(ctx))
         return await until_canceled(run.to_end(), cancel) or CANCELED
 
 
@@ -92,7 +92,7 @@ async def until_canceled(work: Coroutine[Any, Any, T], cancel: asyncio.Event | N
 
 
 @dataclass(slots=True)
-class _Run:
+class _LoopRun:
     """One turn under way."""
 
     loop: ToolLoop
@@ -104,9 +104,12 @@ class _Run:
     usage: TokenUsage = field(default_factory=TokenUsage)
     calls: int = 0
     model: str = ""
-    arriving: str = ""  # text of the reply that is arriving, which a break would leave
-    unrecorded: AgentResult | None = None  # a whole reply that is not stored yet
-    has_streamed: bool = False  # True if a reply of this step was passed on, which a further try withdraws
+    arriving: str = ""
+    """Text of the reply that is arriving, which a break would leave."""
+    unrecorded: AgentResult | None = None
+    """A whole reply that is not stored yet."""
+    has_streamed: bool = False
+    """True if a reply of this step was passed on, which a further try withdraws."""
     untried: list[str] = field(default_factory=list[str])
 
     async def to_end(self) -> AgentResult:

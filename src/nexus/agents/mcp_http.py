@@ -30,7 +30,7 @@ async def _repair_response(response: httpx2.Response) -> None:
     if kind == "application/json":
         response.stream = _Body(stream, request_id)
     else:
-        response.stream = _Events(stream, request_id)
+        response.stream = _RepairedEvents(stream, request_id)
 
 
 def _request_id(request: httpx2.Request) -> bytes:
@@ -67,7 +67,7 @@ class _Body(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-class _Events(httpx2.AsyncByteStream):
+class _RepairedEvents(httpx2.AsyncByteStream):
     """A stream of events, whose lines of data are repaired."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, request_id: bytes) -> None:

@@ -119,7 +119,7 @@ async def open_mcp_tools(
         raise PackageMissing("mcp", "tools of MCP servers", "mcp") from error
     # Without a handler, the package's reports of broken connections would be printed with their tracebacks.
     logging.getLogger(mcp.__name__).addHandler(logging.NullHandler())
-    connections: list[_Connection] = []
+    connections: list[_ServerConnection] = []
     warnings: list[ContextWarning] = []
     for server in servers:
         if not (server.is_users or workspace_servers):
@@ -127,7 +127,9 @@ async def open_mcp_tools(
             warnings.append(ContextWarning(server.origin, text))
             continue
         try:
-            connections.append(_Connection(resolve_server(server, credentials), connect_timeout_s, call_timeout_s))
+            connections.append(
+                _ServerConnection(resolve_server(server, credentials), connect_timeout_s, call_timeout_s)
+            )
         except (CannotStart, CredentialError) as error:
             warnings.append(ContextWarning(server.origin, f"MCP server {server.name!r} not started: {error}"))
     try:
@@ -150,7 +152,7 @@ async def open_mcp_tools(
 # connections --------------------------------------------------------------------------------------------------------
 
 
-class _Connection:
+class _ServerConnection:
     """One server. The package's client is entered and left in a task of its own, as its task groups require."""
 
     def __init__(self, resolved: ResolvedServer, connect_timeout_s: float, call_timeout_s: float) -> None:
@@ -415,7 +417,7 @@ class _Connection:
         return f"{line[:ERROR_CHARS]}…"
 
 
-async def _started(connection: _Connection) -> str:
+async def _started(connection: _ServerConnection) -> str:
     """Start a connection; return the reason if it fails."""
     try:
         await connection.start()

@@ -115,11 +115,11 @@ class AgentProgram:
         self, ctx: AssembledContext, tools: AgentTools, sink: Sink, cancel: asyncio.Event | None = None
     ) -> AgentResult:
         """Run a turn; see `AgentEngine.run`."""
-        run = _Run(self, ctx, tools, sink)
+        run = _ProgramRun(self, ctx, tools, sink)
         return await until_canceled(run.to_end(), cancel) or CANCELED
 
 
-class _Run:
+class _ProgramRun:
     """One turn under way."""
 
     def __init__(self, program: AgentProgram, ctx: AssembledContext, tools: AgentTools, sink: Sink) -> None:

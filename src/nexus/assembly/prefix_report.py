@@ -273,9 +273,12 @@ class _Difference:
     """The first difference of two prompts, and the part before it."""
 
     at: str
-    tokens: int  # base tokens before it
-    byte: int | None = None  # in the system prompt
-    messages: int = 0  # messages of the history before it
+    tokens: int
+    """Base tokens before it."""
+    byte: int | None = None
+    """Its place in the system prompt."""
+    messages: int = 0
+    """Messages of the history before it."""
 
 
 def _estimated_tokens(difference: _Difference, costs: PrefixCosts) -> float:

@@ -55,8 +55,8 @@ class MemoryBus:
         self.redelivery = redelivery or Redelivery()
         self._max_bytes = max_bytes
         self._max_queued = max_queued
-        self._groups: dict[str, list[_TopicGroup]] = {}
-        self._leaving: list[_TopicGroup] = []
+        self._groups: dict[str, list[_MemoryGroup]] = {}
+        self._leaving: list[_MemoryGroup] = []
         self._retained: dict[str, deque[bytes]] = {}
         self._keys: OrderedDict[tuple[str, str, str], int] = OrderedDict()
         self._dead: dict[str, DeadLetter] = {}
@@ -125,7 +125,7 @@ class MemoryBus:
                 f"group {group!r} of {topic!r} has durable={joined.durable} (use the same for all members)"
             )
         if joined is None:
-            joined = _TopicGroup(group, SubscriberGroup(self.clock_ms, max_queued=self._max_queued), durable=durable)
+            joined = _MemoryGroup(group, SubscriberGroup(self.clock_ms, max_queued=self._max_queued), durable=durable)
             groups.append(joined)
             for payload in self._retained.get(topic, ()) if durable else ():
                 self._deliver(joined, payload, durable=True)
@@ -171,7 +171,7 @@ class MemoryBus:
                 await queue.stop()
             self._groups.clear()
 
-    def set_aside(self, message: Message, payload: bytes, group: _TopicGroup, reason: str, deliveries: int) -> None:
+    def set_aside(self, message: Message, payload: bytes, group: _MemoryGroup, reason: str, deliveries: int) -> None:
         """Store a dead letter."""
         letter = DeadLetter(
             id=str(next(self._numbers)),
@@ -188,7 +188,7 @@ class MemoryBus:
             oldest = self._dead.pop(next(iter(self._dead)))
             LOG.warning("dead letter %s for %r dropped: too many", oldest.id, oldest.topic)
 
-    async def leave(self, topic: str, group: _TopicGroup, member: Member) -> None:
+    async def leave(self, topic: str, group: _MemoryGroup, member: Member) -> None:
         """Remove a function from its group. Groups without functions are removed, unless they are durable."""
         if group.durable:
             await group.queue.leave(member, finish_queue=False)
@@ -217,14 +217,14 @@ class MemoryBus:
         return False
 
     def _deliver(
-        self, group: _TopicGroup, payload: bytes, *, durable: bool, answer: asyncio.Future[bytes] | None = None
+        self, group: _MemoryGroup, payload: bytes, *, durable: bool, answer: asyncio.Future[bytes] | None = None
     ) -> None:
         delivery = _MemoryDelivery(self, group, payload, answer, repeats=durable and group.durable)
         if not group.queue.submit(delivery):
             delivery.refuse(BusUnavailable(f"queue of group {group.name!r} is full"))
 
 
-class _TopicGroup:
+class _MemoryGroup:
     """A group of a topic. A subscription without a group has one for itself, with an empty name."""
 
     def __init__(self, name: str, queue: SubscriberGroup, *, durable: bool) -> None:
@@ -236,7 +236,7 @@ class _TopicGroup:
 class MemorySubscription:
     """Subscription of a `MemoryBus`."""
 
-    def __init__(self, bus: MemoryBus, topic: str, group: _TopicGroup, member: Member) -> None:
+    def __init__(self, bus: MemoryBus, topic: str, group: _MemoryGroup, member: Member) -> None:
         self._bus = bus
         self._group = group
         self._member = member
@@ -252,7 +252,13 @@ class _MemoryDelivery:
     """One message for one group. `repeats`: a failed delivery is repeated."""
 
     def __init__(
-        self, bus: MemoryBus, group: _TopicGroup, payload: bytes, answer: asyncio.Future[bytes] | None, *, repeats: bool
+        self,
+        bus: MemoryBus,
+        group: _MemoryGroup,
+        payload: bytes,
+        answer: asyncio.Future[bytes] | None,
+        *,
+        repeats: bool,
     ) -> None:
         self._bus = bus
         self._group = group

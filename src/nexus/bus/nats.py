@@ -82,7 +82,7 @@ class NatsBus:
         self.redelivery = redelivery
         self._watch = watch
         self._max_queued = max_queued
-        self._groups: dict[object, _TopicGroup] = {}
+        self._groups: dict[object, _NatsGroup] = {}
         self._lock = asyncio.Lock()
         self._closing = self._closed = False
 
@@ -199,7 +199,7 @@ class NatsBus:
             if joined is not None:
                 return NatsSubscription(self, key, joined, joined.queue.add(function, concurrency))
             queue = SubscriberGroup(self.clock_ms, max_queued=self._max_queued)
-            joined = _TopicGroup(topic, group, queue, durable=durable)
+            joined = _NatsGroup(topic, group, queue, durable=durable)
             member = queue.add(function, concurrency)
             try:
                 await self._listen(joined)
@@ -259,7 +259,7 @@ class NatsBus:
                 await self.client.close()
             await asyncio.sleep(0)  # the client's tasks were canceled; they end in the next round of the loop
 
-    async def leave(self, key: object, group: _TopicGroup, member: Member) -> None:
+    async def leave(self, key: object, group: _NatsGroup, member: Member) -> None:
         """Remove a function from its group; the last one takes the group along."""
         async with self._lock:
             is_last = group.queue.members == 1 and self._groups.get(key) is group
@@ -288,7 +288,7 @@ class NatsBus:
         except NatsError as error:
             raise BusUnavailable(f"message not sent: {error} (try again later)") from error
 
-    async def _listen(self, group: _TopicGroup) -> None:
+    async def _listen(self, group: _NatsGroup) -> None:
         """Subscribe to the subjects of a group, and return when the server has the subscriptions."""
         prefix = self.streams.prefix
 
@@ -314,7 +314,7 @@ class NatsBus:
             group.handles.append(handle)
         await self.client.flush(FLUSH_TIMEOUT_S)
 
-    async def _stop_listening(self, group: _TopicGroup) -> None:
+    async def _stop_listening(self, group: _NatsGroup) -> None:
         """Unsubscribe at the server. Earlier messages have arrived when this returns, unless the connection is lost."""
         for handle in group.handles:
             draining = asyncio.ensure_future(handle.drain())
@@ -329,7 +329,7 @@ class NatsBus:
                 await handle.unsubscribe()
         group.handles.clear()
 
-    async def _receive(self, group: _TopicGroup, msg: Msg, reply_to: str) -> None:
+    async def _receive(self, group: _NatsGroup, msg: Msg, reply_to: str) -> None:
         """Queue a message that arrives once."""
         delivery = _PlainDelivery(self, group, msg.data, reply_to)
         try:
@@ -340,7 +340,7 @@ class NatsBus:
         if not group.queue.submit(delivery):
             await delivery.refuse(BusUnavailable(f"queue of group {group.name!r} is full"))
 
-    async def _receive_stored(self, group: _TopicGroup, msg: Msg) -> None:
+    async def _receive_stored(self, group: _NatsGroup, msg: Msg) -> None:
         """Queue a message of the stream. Poison is set aside before a function gets it."""
         delivery = _StoredDelivery(self, group, msg)
         deliveries = delivery.deliveries
@@ -366,7 +366,7 @@ class NatsBus:
             raise bus_closed()
 
 
-class _TopicGroup:
+class _NatsGroup:
     """A group of a topic in this process, with its subscriptions at the server."""
 
     def __init__(self, topic: str, name: str, queue: SubscriberGroup, *, durable: bool) -> None:
@@ -380,7 +380,7 @@ class _TopicGroup:
 class NatsSubscription:
     """Subscription of a `NatsBus`."""
 
-    def __init__(self, bus: NatsBus, key: object, group: _TopicGroup, member: Member) -> None:
+    def __init__(self, bus: NatsBus, key: object, group: _NatsGroup, member: Member) -> None:
         self._bus = bus
         self._key = key
         self._group = group
@@ -398,7 +398,7 @@ class _PlainDelivery:
 
     message: Message
 
-    def __init__(self, bus: NatsBus, group: _TopicGroup, payload: bytes, reply_to: str) -> None:
+    def __init__(self, bus: NatsBus, group: _NatsGroup, payload: bytes, reply_to: str) -> None:
         self._bus = bus
         self._group = group
         self._payload = payload
@@ -441,7 +441,7 @@ class _StoredDelivery:
 
     message: Message
 
-    def __init__(self, bus: NatsBus, group: _TopicGroup, msg: Msg) -> None:
+    def __init__(self, bus: NatsBus, group: _NatsGroup, msg: Msg) -> None:
         self._bus = bus
         self._group = group
         self._msg = msg

@@ -72,17 +72,22 @@ _CALL_ARGUMENTS = "session images compact wait"
 class Attempt(Struct, frozen=True):
     """One call."""
 
-    tokens: int  # of the prompt by our count
+    tokens: int
+    """Tokens of the prompt by our count."""
     available: int
-    after: str = ""  # the step that preceded the call
-    verdict: OverflowVerdict | None = None  # None for a call that fit
+    after: str = ""
+    """The step that preceded the call."""
+    verdict: OverflowVerdict | None = None
+    """How the provider's refusal was classified; None for a call that fit."""
 
 
 class Answer(Struct, frozen=True):
     """The result of a request."""
 
-    ctx: AssembledContext  # the context that fit
-    reply: Any  # the provider's response, unchanged
+    ctx: AssembledContext
+    """The context that fit."""
+    reply: Any
+    """The provider's response, unchanged."""
     result: AgentResult
     committed: Committed
     attempts: tuple[Attempt, ...]
@@ -359,10 +364,14 @@ class _Recovery:
     error: BaseException | None = None
     step: str = ""
     limit_to_learn: int = 0
-    least_budget: int = 1  # tokens of the parts that are never cut, once a budget was too small for them
-    turn: Turn | None = None  # set if the event is stored
-    lease: SessionLease | None = None  # ends with the reply
-    listen: Sink = ignore_event  # called when a compaction starts and ends
+    least_budget: int = 1
+    """Tokens of the parts that are never cut, once a budget was too small for them."""
+    turn: Turn | None = None
+    """The open turn, if the event is stored."""
+    lease: SessionLease | None = None
+    """The session's lease, which ends with the reply."""
+    listen: Sink = ignore_event
+    """Called when a compaction starts and ends."""
 
     def assemble(self) -> AssembledContext:
         """Return the context."""

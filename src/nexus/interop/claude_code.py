@@ -115,7 +115,7 @@ class _Description:
 
 
 @dataclass(slots=True)
-class _Requests:
+class _SentRequests:
     """Records of the requests that the tool sent."""
 
     shapes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
@@ -169,13 +169,13 @@ class _Agents:
 
 
 @dataclass(slots=True)
-class _File:
+class _FilePass:
     """State of one pass over the file."""
 
     times: FileTimes
     tally: _Tally
     about: _Description = field(default_factory=_Description)
-    requests: _Requests = field(default_factory=_Requests)
+    requests: _SentRequests = field(default_factory=_SentRequests)
     queue: MessageQueue = field(default_factory=MessageQueue)
     main: Chain = field(default_factory=Chain)
     agents: _Agents = field(default_factory=_Agents)
@@ -205,7 +205,7 @@ class _File:
 def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     """Yield the file's conversation. Raises UnreadableFile if no line is an event of Claude Code."""
     tally = _Tally()
-    file = _File(FileTimes(path, tally.problems), tally)
+    file = _FilePass(FileTimes(path, tally.problems), tally)
     for row in read_json_lines(path, on_read):
         tally.lines += 1
         _take(file, row)
@@ -236,7 +236,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
     )
 
 
-def _take(file: _File, row: JsonLine) -> None:
+def _take(file: _FilePass, row: JsonLine) -> None:
     if row.problem:
         file.tally.problems.append(row.problem)
     record = mapping(row.value)
@@ -272,7 +272,7 @@ def _take(file: _File, row: JsonLine) -> None:
         file.link(uuid, chain, link, is_hook=kind == "progress" or link.is_hook)
 
 
-def _take_agent_messages(file: _File, line: int, record: dict[str, Any]) -> bool:
+def _take_agent_messages(file: _FilePass, line: int, record: dict[str, Any]) -> bool:
     """Add the message that a sub-agent's progress line contains to its conversation; return false without one."""
     data = mapping(record.get("data"))
     event, *others = map(_without_parent, (data.get("message"), *items_of(data.get("normalizedMessages"))))
@@ -305,7 +305,7 @@ def _without_parent(event: Any) -> dict[str, Any]:
     return {name: value for name, value in mapping(event).items() if name != "parentUuid"}
 
 
-def _take_attachment(file: _File, line: int, record: dict[str, Any]) -> bool:
+def _take_attachment(file: _FilePass, line: int, record: dict[str, Any]) -> bool:
     """Add a message that reached the agent while it was working; return false for other attachments."""
     attachment = mapping(record.get("attachment"))
     prompt = attachment.get("prompt")
@@ -318,7 +318,7 @@ def _take_attachment(file: _File, line: int, record: dict[str, Any]) -> bool:
     return True
 
 
-def _add_sent(file: _File, chain: Chain, link: Link) -> Link:
+def _add_sent(file: _FilePass, chain: Chain, link: Link) -> Link:
     """Add the queued messages that the agent's next message follows; return where that one attaches."""
     for queued in file.queue.take_sent():
         key = _key(file, "", queued.record)
@@ -333,7 +333,7 @@ def _add_sent(file: _File, chain: Chain, link: Link) -> Link:
     return link
 
 
-def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]:
+def _place(file: _FilePass, line: int, record: dict[str, Any]) -> tuple[Chain, Link]:
     """Return the chain of a line and where the line attaches to it."""
     logical = text_of(record.get("logicalParentUuid"))
     parent = text_of(record.get("parentUuid")) or logical
@@ -361,7 +361,7 @@ def _place(file: _File, line: int, record: dict[str, Any]) -> tuple[Chain, Link]
     return chain, Link(chain.last)
 
 
-def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> None:
+def _take_message(file: _FilePass, line: int, record: dict[str, Any], kind: str) -> None:
     uuid = text_of(record.get("uuid"))
     body = mapping(record.get("message"))
     chain, link = _place(file, line, record)
@@ -408,7 +408,7 @@ def _take_message(file: _File, line: int, record: dict[str, Any], kind: str) -> 
     file.link(uuid, chain, Link(place))
 
 
-def _behind_boundary(file: _File, line: int, link: Link, *, is_summary: bool) -> Link:
+def _behind_boundary(file: _FilePass, line: int, link: Link, *, is_summary: bool) -> Link:
     """Return where a message attaches that follows a compaction boundary; unchanged for any other message."""
     if link.boundary in file.compacted:
         return Link(file.compacted[link.boundary])
@@ -420,7 +420,7 @@ def _behind_boundary(file: _File, line: int, link: Link, *, is_summary: bool) ->
     return Link(link.node, cleared=link.node != START)
 
 
-def _take_notice(file: _File, line: int, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
+def _take_notice(file: _FilePass, line: int, record: dict[str, Any], uuid: str, chain: Chain, link: Link) -> None:
     """Count a notice that the tool wrote in the model's place; an error of the API is the failure of a turn."""
     is_error = record.get("isApiErrorMessage") is True
     file.tally.counted["assistant/api_error" if is_error else "assistant/synthetic"] += 1
@@ -449,7 +449,7 @@ def _add_user(agents: _Agents, chain: Chain, link: Link, record: dict[str, Any],
     return max(place, link.node)  # the assistant may have gone on before the result came
 
 
-def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
+def _key(file: _FilePass, uuid: str, record: dict[str, Any]) -> str:
     """Return the line's id, or one from its content if it has none or shares it; empty for a repeated line."""
     message = record.get("message")
     content = _content_hash(message)
@@ -468,7 +468,7 @@ def _key(file: _File, uuid: str, record: dict[str, Any]) -> str:
     return key
 
 
-def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: tuple[Message, ...]) -> int:
+def _add_compaction(file: _FilePass, chain: Chain, link: Link, key: str, messages: tuple[Message, ...]) -> int:
     boundary = file.boundaries.get(link.boundary, {})
     about = mapping(boundary.get("compactMetadata"))
     pieces = (TranscriptPiece(key),)
@@ -490,7 +490,7 @@ def _add_compaction(file: _File, chain: Chain, link: Link, key: str, messages: t
     return place
 
 
-def _conversation(file: _File, chain: Chain, source_id: str) -> Transcript:
+def _conversation(file: _FilePass, chain: Chain, source_id: str) -> Transcript:
     call = file.agents.calls.get(chain.name, "")
     steps, forks = paths(chain, ended=file.ended)
     if steps and chain is not file.main and call in file.agents.answered:

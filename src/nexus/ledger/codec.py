@@ -24,14 +24,14 @@ from nexus.types.message import Image, Message, Part, Role, Text, TokenSize, Too
 _PART_KINDS = frozenset({"text", "image", "thinking", "tool_call", "tool_result", "note", "unknown", "received"})
 
 
-class _Received(msgspec.Struct, frozen=True, tag="received"):
+class _StoredReceived(msgspec.Struct, frozen=True, tag="received"):
     """`Message.received`, stored after the parts."""
 
     text: str
 
 
-_part_kind: Any = decodable(Part | _Received)
-_parts = msgspec.json.Decoder(decodable(tuple[Part | _Received, ...]))
+_part_kind: Any = decodable(Part | _StoredReceived)
+_parts = msgspec.json.Decoder(decodable(tuple[Part | _StoredReceived, ...]))
 _KINDS = frozenset(get_args(EntryKind))
 _ROLES = frozenset(get_args(Role))
 _decode_parts = _parts.decode
@@ -181,7 +181,7 @@ def inputs_of(manifest: str) -> list[str]:
 
 def encode_parts(parts: tuple[Part, ...], blobs: dict[str, bytes], received: str = "") -> str:
     """Return the parts as JSON text, with image data moved to `blobs` under its SHA-256."""
-    last = (_Received(received),) if received else ()
+    last = (_StoredReceived(received),) if received else ()
     for part in parts:
         if isinstance(part, (Image, ToolResult)):
             return to_json((*_map_images(parts, lambda image: _stored(image, blobs)), *last))
@@ -209,7 +209,7 @@ def decode_content(content: str, blob: Callable[[str], bytes]) -> tuple[tuple[Pa
                 for item in items
             )
     received = ""
-    if parts and isinstance(parts[-1], _Received):  # it is stored last
+    if parts and isinstance(parts[-1], _StoredReceived):  # it is stored last
         received = parts[-1].text
         parts = parts[:-1]
     if '"sha256"' in content:

@@ -96,14 +96,14 @@ def load(store: LedgerStore, file: str | Path, *, progress: Progress | None = No
     with _open_twice(file) as stream:
         size = stream.seek(0, 2)
         stream.seek(0)
-        reader = _Reader(stream, str(file), store.tenant)
+        reader = _RecordReader(stream, str(file), store.tenant)
         damage = next(check(_with_progress(reader.records(), stream, progress, size * 2)), None)
         if damage is not None:
             raise LedgerDamaged(
                 f"{file} line {damage.number}: {damage} (nothing was stored; export again from the original ledger)"
             )
         stream.seek(0)
-        second_pass = _Reader(stream, str(file), store.tenant, wanted=reader.sha256)
+        second_pass = _RecordReader(stream, str(file), store.tenant, wanted=reader.sha256)
         added = store.load(_with_progress(second_pass.records(), stream, progress, size * 2, size))
     return LoadReport(dict(second_pass.counts), added)
 
@@ -138,7 +138,7 @@ def _write(store: LedgerStore, stream: BinaryIO, progress: Progress | None) -> E
     return ExportReport(dict(counts), size + len(line))
 
 
-class _Reader:
+class _RecordReader:
     """Reads a file's lines as records. `sha256` and `counts` are complete at the end."""
 
     def __init__(self, stream: BinaryIO, name: str, tenant: str, *, wanted: str = "") -> None:

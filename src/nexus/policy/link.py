@@ -24,7 +24,8 @@ class PrincipalLink(Struct, frozen=True):
     kind: LinkKind
     old: str
     new: str
-    target: str = ""  # the archived label of the principal's previous session, after a merge
+    target: str = ""
+    """The archived label of the principal's previous session, after a merge."""
 
 
 def link_principal(ledger: Ledger, policies: Sequence[Policy], principal: str, person: str = "") -> PrincipalLink:

@@ -22,7 +22,8 @@ class PolicyMatch(Struct, frozen=True):
 
     policy: Policy
     kind: MatchKind
-    entry: Principal = Principal()  # the principal's entry, completed from the policy's default
+    entry: Principal = Principal()
+    """The principal's entry, completed from the policy's default."""
 
 
 def match_policy(policy: Policy, principal: str) -> PolicyMatch:

@@ -34,7 +34,7 @@ class _Piece(NamedTuple):
     """Numbers of the item and of the part in it."""
 
 
-class _Events(Protocol):
+class _FormatEvents(Protocol):
     """One format's events so far."""
 
     has_ended: bool
@@ -59,7 +59,7 @@ class StreamReader:
         """Read a stream of `openai` (chat completions), `responses`, `anthropic` or `gemini`. Raises BadSetting."""
         if provider not in _FORMATS:
             raise BadSetting(f"provider {provider!r} unknown: use {', '.join(get_args(ReceivedFormat))}")
-        self._events: _Events = _FORMATS[provider]()
+        self._events: _FormatEvents = _FORMATS[provider]()
         self._provider: ReceivedFormat = provider
         self._whole: Fields | None = None
         self._has_choices = False
@@ -533,7 +533,7 @@ def _append_part(parts: list[Fields], part: Fields) -> None:
         parts.append(part)
 
 
-_FORMATS: dict[str, type[_Events]] = {
+_FORMATS: dict[str, type[_FormatEvents]] = {
     "openai": _ChatEvents,
     "responses": _ResponsesEvents,
     "anthropic": _AnthropicEvents,

@@ -84,7 +84,7 @@ class Incoming(Struct, frozen=True):
 
 
 @dataclass
-class _Answer:
+class _UpstreamAnswer:
     """An upstream's answer: its body is still to be read, or was read already."""
 
     response: httpx.Response
@@ -234,9 +234,9 @@ class Exchange:
 
     # upstream ----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, data: bytes) -> _Answer:
+    async def _answer(self, data: bytes) -> _UpstreamAnswer:
         """Return the upstream's answer; in `fit` that of a smaller request, if the first was refused as too long."""
-        answer = _Answer(await self._send(data))
+        answer = _UpstreamAnswer(await self._send(data))
         try:
             while self.report.tries < MAX_TRIES:
                 verdict = await self._verdict(answer)
@@ -247,14 +247,14 @@ class Exchange:
                     break
                 self.report.tries += 1
                 await answer.response.aclose()
-                answer = _Answer(await self._send(smaller))
+                answer = _UpstreamAnswer(await self._send(smaller))
         except BaseException:
             with suppress(httpx.HTTPError, OSError):
                 await answer.response.aclose()
             raise
         return answer
 
-    async def _verdict(self, answer: _Answer) -> OverflowVerdict | None:
+    async def _verdict(self, answer: _UpstreamAnswer) -> OverflowVerdict | None:
         """Return why a request was refused, where a smaller one may be sent; None if it was not."""
         if self.settings.mode != "fit" or self.recorder is None or self.request is None:
             return None
@@ -306,7 +306,9 @@ class Exchange:
 
     # calls of nexus_omitted --------------------------------------------------------------------------------------
 
-    async def _after_lookups(self, recorder: CallRecorder, request: ClientRequest, answer: _Answer) -> _Answer:
+    async def _after_lookups(
+        self, recorder: CallRecorder, request: ClientRequest, answer: _UpstreamAnswer
+    ) -> _UpstreamAnswer:
         """Return the answer for the client; the calls of `nexus_omitted` before it are answered here.
 
         An answer is read whole before the client gets any of it: the call may come at its end, and reasoning that the
@@ -335,7 +337,7 @@ class Exchange:
             answer = await self._answer(await self._next_body(recorder, request, result))
         return answer
 
-    async def _read_whole(self, answer: _Answer) -> bytes:
+    async def _read_whole(self, answer: _UpstreamAnswer) -> bytes:
         """Return the body of an answer. Raises BrokenAnswer, and Refusal for a very large one."""
         pieces: list[bytes] = []
         size = 0
@@ -400,7 +402,7 @@ class Exchange:
 
     # the answer --------------------------------------------------------------------------------------------------
 
-    async def _relay(self, answer: _Answer, send: Send) -> None:
+    async def _relay(self, answer: _UpstreamAnswer, send: Send) -> None:
         """Send an answer to the client as it arrives, and its end once the call is recorded."""
         response = answer.response
         self.report.status = response.status_code
@@ -425,7 +427,7 @@ class Exchange:
         await self.record.finish()
         await send({"type": "http.response.body", "body": self.record.rest()})
 
-    async def _relay_pieces(self, answer: _Answer, send: Send, record: AnswerRecord | None = None) -> None:
+    async def _relay_pieces(self, answer: _UpstreamAnswer, send: Send, record: AnswerRecord | None = None) -> None:
         """Send the pieces of an answer to the client, but for what waits until it is recorded. Raises BrokenAnswer."""
         try:
             async for received in answer.pieces():

@@ -32,7 +32,7 @@ _RESET = struct.pack("ii", 1, 0)
 """Value of SO_LINGER: reset the connection when it is closed."""
 
 
-class _Requests(h11.Connection):
+class _StrictConnection(h11.Connection):
     """Reads requests, and refuses those whose length a proxy before the server may read differently."""
 
     def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
@@ -58,7 +58,7 @@ class ClientConnection(H11Protocol):
 
     def __init__(self, *, send_s: float, **options: Any) -> None:
         super().__init__(**options)
-        self.conn = _Requests(h11.SERVER, MAX_HEAD_BYTES)
+        self.conn = _StrictConnection(h11.SERVER, MAX_HEAD_BYTES)
         self._send_s = send_s
         self._check: asyncio.TimerHandle | None = None
         self._arrival: asyncio.TimerHandle | None = None

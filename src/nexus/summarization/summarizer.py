@@ -135,7 +135,7 @@ class FallbackSummarizer:
         The text is empty only if not even the task fits `most_tokens`. `progress` is called with the number of finished
         parts and of all parts. Once `cancel` is set, SummaryCanceled is raised.
         """
-        run = _Run(self, most_tokens, focus, cancel or threading.Event())
+        run = _CompactionRun(self, most_tokens, focus, cancel or threading.Event())
         model = None if self.paused else self.model
         self.paused = max(self.paused - 1, 0)
         if model is None:
@@ -161,7 +161,7 @@ class FallbackSummarizer:
 
 
 @dataclass(slots=True)
-class _Run:
+class _CompactionRun:
     """State of one compaction: cost so far and rejected attempts."""
 
     owner: FallbackSummarizer

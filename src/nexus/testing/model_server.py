@@ -286,7 +286,7 @@ def model_server(*steps: Step) -> Generator[ModelServer]:
     server = ModelServer("", steps)
 
     async def listen() -> asyncio.Server:
-        return await loop.create_server(lambda: _Connection(server), "127.0.0.1", 0, backlog=1_024)
+        return await loop.create_server(lambda: _ClientConnection(server), "127.0.0.1", 0, backlog=1_024)
 
     async def close(listening: asyncio.Server) -> None:
         listening.close()
@@ -313,7 +313,7 @@ class _ClientGone(Exception):
     """The client closed the connection before the answer's end."""
 
 
-class _Connection(asyncio.StreamReaderProtocol):
+class _ClientConnection(asyncio.StreamReaderProtocol):
     """One connection of a client: its requests, one after the other."""
 
     def __init__(self, server: ModelServer) -> None:

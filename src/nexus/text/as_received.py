@@ -40,7 +40,7 @@ Item: TypeAlias = dict[str, Any]
 _Place: TypeAlias = list[str | int]
 
 
-class _Received(msgspec.Struct, omit_defaults=True):
+class _ReceivedForm(msgspec.Struct, omit_defaults=True):
     format: str
     items: list[Item] = []
     images: list[_Place] = []
@@ -52,7 +52,7 @@ class _Format(msgspec.Struct):
     format: str
 
 
-_decode = msgspec.json.Decoder(decodable(_Received)).decode
+_decode = msgspec.json.Decoder(decodable(_ReceivedForm)).decode
 _decode_format = msgspec.json.Decoder(decodable(_Format)).decode
 
 
@@ -289,7 +289,7 @@ def with_ids_of_parts(message: Message) -> Message:
     )
 
 
-def _places_of_ids(received: _Received) -> Iterator[tuple[Item, str]]:
+def _places_of_ids(received: _ReceivedForm) -> Iterator[tuple[Item, str]]:
     """Yield the object and the key of each id of a call in received items."""
     match received.format:
         case "openai":

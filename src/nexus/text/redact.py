@@ -20,7 +20,8 @@ from nexus.types.decoding import decodable
 
 class _Secret(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
-    hint: str  # Part of every match; a text without it is not searched
+    hint: str
+    """Part of every match; a text without it is not searched."""
     pattern: re.Pattern[str]
 
 

@@ -25,9 +25,11 @@ class TokensUsed(Struct, frozen=True, rename="camel"):
     """Tokens taken by each part of a context."""
 
     system_prompt: int = 0
-    tools: int = 0  # Tool definitions
+    tools: int = 0
+    """Tool definitions."""
     history: int = 0
-    event: int = 0  # The current message
+    event: int = 0
+    """The current message."""
 
     @property
     def total(self) -> int:

@@ -59,8 +59,10 @@ MAX_SAMPLES = 16
 class Calibration(Struct, frozen=True):
     """A learned factor."""
 
-    factor_64: int  # The model's tokens per 64 base tokens
-    samples: int = 0  # Number of reports that it was learned from
+    factor_64: int
+    """The model's tokens per 64 base tokens."""
+    samples: int = 0
+    """Number of reports that it was learned from."""
 
     @property
     def factor(self) -> float:
@@ -130,7 +132,8 @@ class Anchor(Struct, frozen=True):
     """Reported tokens of the view's newest call, and the tokens that this call adds, in provider tokens."""
 
     reported_tokens: int
-    added_tokens: int  # Negative if the prompt became shorter, for example because a file of the system prompt did
+    added_tokens: int
+    """Negative if the prompt became shorter, for example because a file of the system prompt did."""
 
     @property
     def tokens(self) -> int:

@@ -17,9 +17,12 @@ NO_BUDGET = 10_000
 
 
 class _Row(Struct, frozen=True, forbid_unknown_fields=True, tag_field="formula"):
-    prefixes: tuple[str, ...]  # Beginnings of model names; the longest one of all rows wins
-    name: str = ""  # A model's name for the rule as a whole; empty: each prefix names itself
-    default: bool = False  # Used when no model is named
+    prefixes: tuple[str, ...]
+    """Beginnings of model names; the longest one of all rows wins."""
+    name: str = ""
+    """A model's name for the rule as a whole; empty: each prefix names itself."""
+    default: bool = False
+    """Used when no model is named."""
     why: str = ""
 
 
@@ -38,7 +41,8 @@ class PatchRule(_Row, frozen=True, forbid_unknown_fields=True, tag="patches"):
 
     tokens_per_patch: float = 1.0
     patch_px: int = 32
-    max_patches: int = 1_536  # 0: no budget
+    max_patches: int = 1_536
+    """Most patches of an image; 0 for no limit."""
     max_patches_original: int = 1_536
     max_patches_auto: int = 1_536
 

@@ -52,25 +52,37 @@ class Model(Struct, frozen=True):
     """One model as a call sees it."""
 
     name: str
-    provider: str  # Who serves it: the route, if the name has one
-    vendor: str  # Who made it
+    provider: str
+    """Who serves it: the route, if the name has one."""
+    vendor: str
+    """Who made it."""
     family: str
     provider_format: ProviderFormat = field(name="wire")
-    context_tokens: int  # Whole context window
-    max_input_tokens: int  # Part of the window that a prompt may fill
-    max_output_tokens: int  # Longest reply; 0 if unknown
+    context_tokens: int
+    """Whole context window."""
+    max_input_tokens: int
+    """Part of the window that a prompt may fill."""
+    max_output_tokens: int
+    """Longest reply; 0 if unknown."""
     prices: Prices | None
-    cache_min_tokens: int  # Smallest prefix that the provider caches
-    token_factor: float  # The model's tokens per base token
-    known: bool  # False if the window is the default for unknown names
-    matched: str  # Name of the row of the snapshot
-    warning: str = ""  # Empty unless something was guessed
-    long_prompt_tokens: int = 0  # Input from which `long_prompt_prices` apply; 0 for never
+    cache_min_tokens: int
+    """Smallest prefix that the provider caches."""
+    token_factor: float
+    """The model's tokens per base token."""
+    known: bool
+    """False if the window is the default for unknown names."""
+    matched: str
+    """Name of the row of the snapshot."""
+    warning: str = ""
+    """Empty unless something was guessed."""
+    long_prompt_tokens: int = 0
+    """Input from which `long_prompt_prices` apply; 0 for never."""
     long_prompt_prices: Prices | None = None
     vision: bool = False
     tools: bool = True
     reasoning: bool = False
-    content: ContentRates | None = None  # Rates from which a prompt's own factor is estimated
+    content: ContentRates | None = None
+    """Rates from which a prompt's own factor is estimated."""
 
     @property
     def initial_factor(self) -> float:
@@ -89,7 +101,8 @@ class Model(Struct, frozen=True):
 class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """The user's own facts about a model; fields that are not None replace the resolved ones."""
 
-    same_as: str = ""  # Another model's name, whose facts are the base
+    same_as: str = ""
+    """Another model's name, whose facts are the base."""
     provider: str | None = None
     provider_format: ProviderFormat | None = field(default=None, name="wire")
     context_tokens: int | None = None

@@ -42,13 +42,16 @@ class ModelRow(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     provider: str
-    context: int  # Whole context window in tokens
-    max_input: int  # Part of the window that a prompt may fill, in tokens
+    context: int
+    """Whole context window in tokens."""
+    max_input: int
+    """Part of the window that a prompt may fill, in tokens."""
     max_output: int = 0
     price: PriceRow | None = None
     long_prompt: PriceRow | None = None
     cache_min: int = 0
-    retires: str = ""  # Last day on which its maker serves it, YYYY-MM-DD; empty if none is announced
+    retires: str = ""
+    """Last day on which its maker serves it, YYYY-MM-DD; empty if none is announced."""
     flags: tuple[str, ...] = ()
 
 
@@ -58,16 +61,20 @@ class ModelTable(Struct, frozen=True):
     date: str
     sources: tuple[str, ...]
     units: str
-    models: tuple[ModelRow, ...]  # Sorted by name
-    aliases: dict[str, str]  # Undated names and the rows that they mean
+    models: tuple[ModelRow, ...]
+    """Sorted by name."""
+    aliases: dict[str, str]
+    """Undated names and the rows that they mean."""
 
 
 class CacheRules(Struct, frozen=True, forbid_unknown_fields=True):
     """A provider's prompt cache: sizes in tokens, lifetimes in seconds, prices as multiples of plain input."""
 
     min_tokens: int
-    max_breakpoints: int  # Cache breakpoints per request; 0 if the provider caches automatically and accepts none
-    lookback_blocks: int  # Content blocks before a breakpoint in which a cached prefix may end; 0 for any
+    max_breakpoints: int
+    """Cache breakpoints per request; 0 if the provider caches automatically and accepts none."""
+    lookback_blocks: int
+    """Content blocks before a breakpoint in which a cached prefix may end; 0 for any."""
     ttl_s: int
     ttl_long_s: int
     read_factor: float
@@ -90,8 +97,10 @@ class ImageLimitRow(Struct, frozen=True, forbid_unknown_fields=True):
     has_gif: bool = True
     has_animation: bool = True
     has_heic: bool = False
-    has_error_images: bool = True  # In results that report an error
-    has_chat_result_images: bool = True  # In results of chat completions
+    has_error_images: bool = True
+    """Whether it takes images in results that report an error."""
+    has_chat_result_images: bool = True
+    """Whether it takes images in results of chat completions."""
 
 
 class SettingRules(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,39 +108,54 @@ class SettingRules(Struct, frozen=True, forbid_unknown_fields=True):
 
     why: str
     prefixes: tuple[str, ...] = ()
-    reasoning: bool = False  # The rules apply to reasoning models only
-    thinking: Literal["", "effort", "budget"] = (
-        "effort"  # How much to think is said in a word or in tokens; "": no thinking
-    )
-    thinking_off: str = ""  # The provider's word for no thinking; "" if it cannot be turned off
-    thinking_tokens: tuple[int, int] = (1_024, 1_000_000)  # Fewest and most, where it is said in tokens
+    reasoning: bool = False
+    """Whether the rules apply to reasoning models only."""
+    thinking: Literal["", "effort", "budget"] = "effort"
+    """Whether it is told how much to think in a word or in tokens; empty for no thinking."""
+    thinking_off: str = ""
+    """The provider's word for no thinking; empty if it cannot be turned off."""
+    thinking_tokens: tuple[int, int] = (1_024, 1_000_000)
+    """Fewest and most tokens of thinking, where it is told in tokens."""
     efforts: tuple[Effort, ...] = ("low", "medium", "high")
-    sampling: Literal["always", "without_thinking", "never"] = "always"  # Whether it takes temperature and top_p
-    one_sampling: bool = False  # Either temperature or top_p, not both
-    stop: bool = True  # It takes texts at which the reply ends
-    forces_tools: bool = True  # It can be made to call a tool
+    sampling: Literal["always", "without_thinking", "never"] = "always"
+    """Whether it takes temperature and top_p."""
+    one_sampling: bool = False
+    """Whether it takes either temperature or top_p, not both."""
+    stop: bool = True
+    """Whether it takes texts at which the reply ends."""
+    forces_tools: bool = True
+    """Whether it can be made to call a tool."""
 
 
 class Route(Struct, frozen=True, forbid_unknown_fields=True):
     """Meaning of the first part of a model name (`openrouter/…`)."""
 
     provider: str
-    provider_format: ProviderFormat | Literal[""] = msgspec.field(default="", name="format")  # "" for the maker's own
+    provider_format: ProviderFormat | Literal[""] = msgspec.field(default="", name="format")
+    """Empty for the maker's own."""
 
 
 class ContentRates(Struct, frozen=True, forbid_unknown_fields=True):
     """A family's tokens per base token by kind of text, without framing, and the framing's own tokens."""
 
-    words: float  # English and code
-    dense: float  # JSON
-    digits: float  # Logs and tables
-    encoded: float  # Base64
-    accented: float  # Latin script with accents, Cyrillic
+    words: float
+    """English and code."""
+    dense: float
+    """JSON."""
+    digits: float
+    """Logs and tables."""
+    encoded: float
+    """Base64."""
+    accented: float
+    """Latin script with accents, Cyrillic."""
     cjk: float
-    scripts: float  # Other scripts
-    message: int  # Per message of text
+    scripts: float
+    """Other scripts."""
+    message: int
+    """Tokens per message of text."""
     request: int
-    tools: int = 0  # Instructions that the provider adds if a call has tools
+    tools: int = 0
+    """Tokens of the instructions that the provider adds if a call has tools."""
 
 
 class Family(Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,7 +164,8 @@ class Family(Struct, frozen=True, forbid_unknown_fields=True):
     prefixes: tuple[str, ...]
     family: str
     vendor: str
-    token_factor: float  # Tokens per base token, measured as `why` says
+    token_factor: float
+    """Tokens per base token, measured as `why` says."""
     why: str
     content: ContentRates | None = None
     content_why: str = ""

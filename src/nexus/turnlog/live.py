@@ -44,7 +44,7 @@ from nexus.types.stream_events import Reasoning, StreamEnd, StreamError, StreamE
 END = "\n]\n"
 
 
-class _Place(Struct, frozen=True):
+class _LogPlace(Struct, frozen=True):
     """A place in the log that corresponds to one in the ledger."""
 
     at: LogPosition = LogPosition()
@@ -177,7 +177,7 @@ class TurnLog:
         if self.file is None:
             self._place = replace(self._place, prompt=old.prompt)
 
-    def _with_prompt(self, place: _Place, prompt: str, entries: list[LogEntry], lines: list[str]) -> _Place:
+    def _with_prompt(self, place: _LogPlace, prompt: str, entries: list[LogEntry], lines: list[str]) -> _LogPlace:
         first = next(self._nx.ledger.iter_entries(self.session, 0, 1), None)
         at_ms = self._opened_ms
         if first is not None:
@@ -189,7 +189,7 @@ class TurnLog:
         lines += self._lines(unit_lines(unit, new, signs=self._signs, full=self._full))
         return replace(place, at=at, prompt=prompt)
 
-    def _with_entry(self, place: _Place, entry: Entry, entries: list[LogEntry], lines: list[str]) -> _Place:
+    def _with_entry(self, place: _LogPlace, entry: Entry, entries: list[LogEntry], lines: list[str]) -> _LogPlace:
         displayed: list[str] = []
         if line := checkpoint_line(entry, {}, signs=self._signs):
             displayed.append(line)
@@ -215,13 +215,13 @@ class TurnLog:
 
     # The file ---------------------------------------------------------------------------------------------------
 
-    def _aligned(self, until: int | None = None) -> _Place:
+    def _aligned(self, until: int | None = None) -> _LogPlace:
         """Return the place up to which the file agrees with the ledger, and make it the file's end.
 
         Without a file it is the end of the ledger, or the entry `until`.
         """
         text = self._file_text()
-        place = _Place()
+        place = _LogPlace()
         logged = _complete_items(text) if text is not None else None
         with suppress(NoSuchSession):
             place = replace(place, thread=self._nx.ledger.thread(self.session))
@@ -329,7 +329,7 @@ def _units(entry: Entry) -> list[Unit]:
     return [unit for unit in log_units([entry]) if isinstance(unit, Unit) and unit.kind != "results"]
 
 
-def _matched(place: _Place, entry: Entry, logged: list[JsonItem] | None) -> _Place | None:
+def _matched(place: _LogPlace, entry: Entry, logged: list[JsonItem] | None) -> _LogPlace | None:
     """Return the place behind a ledger entry whose log entries are next in the file, after prompts; None if they are not.
 
     Without a file they are.
@@ -365,7 +365,7 @@ def _prompt_entry(item: JsonItem) -> LogEntry | None:
     return entry
 
 
-def _behind_prompt(place: _Place, entry: LogEntry) -> _Place:
+def _behind_prompt(place: _LogPlace, entry: LogEntry) -> _LogPlace:
     text = parse_bare("system", entry.content).text
     at = place.at
     at = replace(

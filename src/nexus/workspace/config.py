@@ -48,7 +48,8 @@ class SettingsFile:
 
     path: Path
     origin: str
-    inside: Path | None = None  # folder that a workspace's file may not lead out of; None for the user's own file
+    inside: Path | None = None
+    """Folder that a workspace's file may not lead out of; None for the user's own file."""
 
     @property
     def is_users(self) -> bool:

@@ -47,7 +47,8 @@ _DECODING = (OSError, ValueError, SyntaxError, EOFError, struct.error, IndexErro
 class ImageHeader(Struct, frozen=True):
     """Header of an image file; sizes in pixels."""
 
-    format: str  # Pillow's name of the format
+    format: str
+    """Pillow's name of the format."""
     width: int
     height: int
     is_animated: bool = False
@@ -59,7 +60,8 @@ class Inspection(Struct, frozen=True):
     media_type: str
     width: int
     height: int
-    is_usual: bool  # whole, with pixels that every provider reads
+    is_usual: bool
+    """Whether it is whole, with pixels that every provider reads."""
     is_animated: bool
 
 
@@ -70,7 +72,8 @@ class Pixels(Struct, frozen=True):
     data: bytes
     width: int
     height: int
-    first_of_many: bool = False  # first frame of an animation
+    first_of_many: bool = False
+    """Whether it is the first frame of an animation."""
 
 
 def read_header(data: bytes, name: str = "the image") -> ImageHeader:

@@ -32,7 +32,8 @@ class Folders:
     """The folders of the layers."""
 
     home: Path
-    ancestors: tuple[Path, ...] = ()  # folders above the workspace, outermost first
+    ancestors: tuple[Path, ...] = ()
+    """Folders above the workspace, outermost first."""
     workspace: Path | None = None
     warnings: tuple[ContextWarning, ...] = ()
 
@@ -54,8 +55,10 @@ class InstructionFile:
 
     files: Files
     name: str
-    origin: str  # displayed name of the file
-    prefix: str = ""  # displayed name of the root
+    origin: str
+    """Displayed name of the file."""
+    prefix: str = ""
+    """Displayed name of the root."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,14 @@ class Policies:
     A warm call costs one `stat` per file.
     """
 
-    files: tuple[tuple[Path, str], ...] = ()  # paths with displayed names, the user's first
-    app_policy: tuple[Policy, ...] = ()  # the application's policy, used without files
-    inside: Path | None = None  # folder that links of its files may not leave
-    required: bool = False  # treat a missing file as an error
+    files: tuple[tuple[Path, str], ...] = ()
+    """Paths with displayed names, the user's first."""
+    app_policy: tuple[Policy, ...] = ()
+    """The application's policy, used without files."""
+    inside: Path | None = None
+    """Folder that links of its files may not leave."""
+    required: bool = False
+    """Whether a missing file is an error."""
     _state: tuple[State | None, ...] | None = None
     _cached: tuple[Policy, ...] = field(default=())
 

@@ -26,12 +26,16 @@ from nexus.workspace.skills.discovery import SkillIndex
 class EngineWorkspace:
     """Everything that the calls of one engine share: files, machine facts, configuration."""
 
-    files: Files | None = None  # the workspace's files; None without a workspace
-    home: Files | None = None  # the user's folder, `~/.nexus`
+    files: Files | None = None
+    """The workspace's files; None without a workspace."""
+    home: Files | None = None
+    """The user's folder, `~/.nexus`."""
     host: Mapping[str, str] = field(default_factory=dict[str, str])
     config: Config = field(default_factory=Config)
-    layers: tuple[FileLayer, ...] = ()  # possible locations of instruction files
-    warnings: tuple[ContextWarning, ...] = ()  # warnings about the configuration, repeated in every context
+    layers: tuple[FileLayer, ...] = ()
+    """Possible locations of instruction files."""
+    warnings: tuple[ContextWarning, ...] = ()
+    """Warnings about the configuration, repeated in every context."""
     skill_index: SkillIndex = field(default_factory=SkillIndex, kw_only=True)
 
 

@@ -57,7 +57,7 @@ PUBLIC_FILES = (".env.example", ".env.sample", ".env.template", ".env.dist")
 TOOL_FOLDERS = frozenset(("node_modules", "__pycache__", "venv"))
 
 
-class _File(Struct, frozen=True):
+class _WorkspaceFile(Struct, frozen=True):
     """A file of the workspace, by its path there."""
 
     path: str
@@ -242,7 +242,7 @@ class _Walk:
         self._left_out: set[str] = set()
         self._is_complete = True
 
-    def __iter__(self) -> Iterator[_File]:
+    def __iter__(self) -> Iterator[_WorkspaceFile]:
         root = self._tools.root
         start = root.joinpath(*self._start).resolve()
         if not start.is_relative_to(root) or self._tools.is_private(tuple(self._start)):
@@ -290,7 +290,7 @@ class _Walk:
         self._left_out.add("/".join((*parts, name)))
         return False
 
-    def _file(self, parts: tuple[str, ...]) -> _File | None:
+    def _file(self, parts: tuple[str, ...]) -> _WorkspaceFile | None:
         """Return the file at a path if the pattern matches it and a tool may read it."""
         if not _matches(parts, self._pattern) or self._tools.is_private(parts):
             return None
@@ -307,7 +307,7 @@ class _Walk:
             return None
         is_inside = real.is_relative_to(root) and not self._tools.is_private(real.relative_to(root).parts)
         if is_inside and stat.S_ISREG(status.st_mode):
-            return _File(path, status.st_size)
+            return _WorkspaceFile(path, status.st_size)
         return None
 
     def _count(self, _error: OSError) -> None:

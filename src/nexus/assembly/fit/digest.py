@@ -33,7 +33,7 @@ _IDENTIFIER = re.compile(
 )
 
 
-class _Line(Struct, frozen=True):
+class _DigestLine(Struct, frozen=True):
     place: MessageRef
     text: str
 
@@ -64,7 +64,7 @@ def grow_digest(
     tokens = [text_tokens_json(chunk.text, counter) for chunk in (*chunks, *new)]
     if sum(tokens) <= min(limit, int(DIGEST_SHARE * available)):
         return (*chunks, *new)
-    every = [_Line(chunk.place, text) for chunk in chunks for text in chunk.text.split("\n")[1:]]
+    every = [_DigestLine(chunk.place, text) for chunk in chunks for text in chunk.text.split("\n")[1:]]
     return _chunk(
         [*every, *lines], min(limit, int(REWRITTEN_SHARE * available)), set(), counter, escape, heading, newest=True
     )
@@ -81,7 +81,7 @@ def digest_pins(chunks: Sequence[DigestChunk], counter: TokenCounter) -> list[Pi
 
 
 def _chunk(
-    lines: Sequence[_Line],
+    lines: Sequence[_DigestLine],
     limit: int,
     identifiers: set[str],
     counter: TokenCounter,
@@ -115,12 +115,12 @@ def _chunk(
     return (DigestChunk(lines[min(chosen)].place, "\n".join([heading, *texts])),)
 
 
-def _lines(rows: Sequence[StoredMessage]) -> Iterator[_Line]:
+def _lines(rows: Sequence[StoredMessage]) -> Iterator[_DigestLine]:
     """Yield a line for each call of the rows: name, arguments, and the first and last line of its result."""
     results = {result.call_id: result for row in rows for result in row.message.results()}
     for row in rows:
         for call in row.message.calls():
-            yield _Line(row.ref, _line(call, results.get(call.id)))
+            yield _DigestLine(row.ref, _line(call, results.get(call.id)))
 
 
 def _line(call: ToolCall, result: ToolResult | None) -> str:

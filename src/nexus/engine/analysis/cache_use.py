@@ -34,18 +34,25 @@ _MINUTE_MS = 60_000
 class CachedCall(Struct, frozen=True):
     """One call's use of the cache."""
 
-    seq: int  # entry of the reply
+    seq: int
+    """Entry of the reply."""
     turn: int
     at_ms: int
     model: str
-    input_tokens: int | None  # the whole prompt; None if the provider reported no usage
+    input_tokens: int | None
+    """The whole prompt; None if the provider reported no usage."""
     read_tokens: int
     written_tokens: int
-    predicted_tokens: int | None  # tokens that a warm cache can reuse; None if unknown
-    dollars: float | None  # cost of the whole call; None without usage or prices
-    causes: tuple[str, ...] = ()  # reasons why the last prompt was not read; empty if it was
-    lost_tokens: int = 0  # tokens of the last prompt that were processed again
-    lost_dollars: float | None = None  # what that cost more than reading them; None without prices
+    predicted_tokens: int | None
+    """Tokens that a warm cache can reuse; None if unknown."""
+    dollars: float | None
+    """Cost of the whole call; None without usage or prices."""
+    causes: tuple[str, ...] = ()
+    """Reasons why the last prompt was not read; empty if it was."""
+    lost_tokens: int = 0
+    """Tokens of the last prompt that were processed again."""
+    lost_dollars: float | None = None
+    """What processing `lost_tokens` cost more than reading them; None without prices."""
 
     @property
     def share(self) -> float | None:
@@ -58,18 +65,23 @@ class CachedCall(Struct, frozen=True):
 class CacheUse(Struct, frozen=True):
     """Sums over calls with reported usage."""
 
-    calls: int  # all calls
+    calls: int
+    """All calls."""
     reported_calls: int
     input_tokens: int
     read_tokens: int
     written_tokens: int
-    share: float | None  # part of the input that was read from the cache
-    predicted_share: float | None  # the same as predicted, of the calls with a prediction
+    share: float | None
+    """Part of the input that was read from the cache."""
+    predicted_share: float | None
+    """Part of the input that was predicted to be read, of the calls with a prediction."""
     dollars: float | None
-    unpriced_calls: int  # calls with usage and without prices, which `dollars` lacks
+    unpriced_calls: int
+    """Calls with usage and without prices, which `dollars` lacks."""
     breaks: int
     lost_tokens: int
-    lost_dollars: float | None  # price of the breaks with known prices
+    lost_dollars: float | None
+    """Price of the breaks with known prices."""
 
 
 def sum_calls(calls: list[CachedCall]) -> CacheUse:
@@ -110,7 +122,7 @@ def cached_calls(
 
     The first of them is compared with none.
     """
-    reader = _Reader(resolve)
+    reader = _CallReader(resolve)
     end = store.thread(thread).head_seq
     for start in range(after, end, _READ_ENTRIES):
         until = min(start + _READ_ENTRIES, end)
@@ -127,7 +139,7 @@ def cached_calls(
             progress(until, end)
 
 
-class _Reader:
+class _CallReader:
     """Compares each call with the one before it."""
 
     def __init__(self, resolve: Callable[[str], Model]) -> None:

@@ -61,7 +61,8 @@ class Side:
     ctx: AssembledContext
     fitted: FitResult
     manifest: StoredManifest
-    call: str  # the call's name in messages
+    call: str
+    """The call's name in messages."""
 
 
 def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:

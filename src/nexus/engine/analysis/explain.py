@@ -196,7 +196,8 @@ class _HistoryExplainer:
 
     ctx: AssembledContext
     fitted: FitResult
-    marks: Sequence[Entry]  # the path's checkpoints up to the call, newest first
+    marks: Sequence[Entry]
+    """The path's checkpoints up to the call, newest first."""
 
     @property
     def window(self) -> Window:

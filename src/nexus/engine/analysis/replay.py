@@ -68,8 +68,10 @@ class ReplayedCall:
     inputs: RecordedCallInputs
     ctx: AssembledContext
     fitted: FitResult
-    checkpoints: tuple[Entry, ...]  # checkpoints on the path up to the call, newest first
-    missing: tuple[str, ...] = ()  # reasons why the replay is not verified
+    checkpoints: tuple[Entry, ...]
+    """Checkpoints on the path up to the call, newest first."""
+    missing: tuple[str, ...] = ()
+    """Reasons why the replay is not verified."""
 
     @property
     def call(self) -> RecordedCall:

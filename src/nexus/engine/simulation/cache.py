@@ -56,10 +56,14 @@ class Breaks(Struct, frozen=True):
     """The calls of a policy that missed the cache because their prefix had changed. Tokens and dollars are averages."""
 
     count: int = 0
-    rewritten: int = 0  # tokens sent again
-    dropped: int = 0  # tokens no longer sent
-    dollars: Decimal | None = None  # None without prices
-    paid_back: int | None = None  # calls after which the dropped tokens have paid for the break; None: never
+    rewritten: int = 0
+    """Tokens sent again."""
+    dropped: int = 0
+    """Tokens no longer sent."""
+    dollars: Decimal | None = None
+    """Their price; None without prices."""
+    paid_back: int | None = None
+    """Calls after which the dropped tokens have paid for the break; None: never."""
 
 
 class PolicyResult(Struct, frozen=True):
@@ -67,8 +71,10 @@ class PolicyResult(Struct, frozen=True):
 
     policy: str
     totals: CacheTotals
-    refused: int  # calls that cannot be made within the budget
-    over_window: int  # calls whose prompt exceeds the model's context window
+    refused: int
+    """Calls that cannot be made within the budget."""
+    over_window: int
+    """Calls whose prompt exceeds the model's context window."""
     breaks: Breaks
 
     @property
@@ -87,9 +93,11 @@ class Simulation(Struct, frozen=True):
     rule: CacheRule
     available: int
     calls: int
-    timed: int  # calls with a recorded time; the others follow `interval_ms` after the previous one
+    timed: int
+    """Calls with a recorded time; the others follow `interval_ms` after the previous one."""
     interval_ms: int
-    growth: int  # tokens that a call added on average
+    growth: int
+    """Tokens that a call added on average."""
     least_kept: int
     rows: tuple[PolicyResult, ...]
     cut_points: CutPoints | None

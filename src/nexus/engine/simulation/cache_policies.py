@@ -47,10 +47,12 @@ Choice: TypeAlias = Callable[[Sequence[int], int], list[int]]
 class CallPoint(Struct, frozen=True):
     """One call."""
 
-    before: tuple[Message, ...]  # messages since the previous call that got no reply of their own
+    before: tuple[Message, ...]
+    """Messages since the previous call that got no reply of their own."""
     event: Event
     reply: tuple[Message, ...]
-    at_ms: int = 0  # 0 if unknown
+    at_ms: int = 0
+    """Unix time of the call; 0 if unknown."""
 
 
 class RecordedSession(Struct, frozen=True):
@@ -149,9 +151,12 @@ class _Groups:
     """The untruncated history of one call as groups."""
 
     members: list[list[Message]]
-    sizes: list[int]  # tokens of each group
-    fixed: int  # tokens of system prompt and tools
-    event: int  # tokens of the event
+    sizes: list[int]
+    """Tokens of each group."""
+    fixed: int
+    """Tokens of system prompt and tools."""
+    event: int
+    """Tokens of the event."""
 
 
 class Replay:

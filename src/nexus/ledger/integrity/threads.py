@@ -53,7 +53,7 @@ _MISSING = 255
 _payload = msgspec.msgpack.Encoder().encode
 
 
-class _Place(Struct, frozen=True):
+class _ReferencedPlace(Struct, frozen=True):
     """Entry or message that the body of an `undone`, `pin` or `unpin` refers to."""
 
     of: int = 0
@@ -63,7 +63,7 @@ class _Place(Struct, frozen=True):
     """Number of the cut that an `undone` refers to, which names no entry then."""
 
 
-_place = msgspec.json.Decoder(decodable(_Place))
+_place = msgspec.json.Decoder(decodable(_ReferencedPlace))
 _compaction = msgspec.json.Decoder(decodable(Compaction))
 _cut = msgspec.json.Decoder(decodable(Cut))
 

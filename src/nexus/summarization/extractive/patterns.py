@@ -23,14 +23,14 @@ Kind: TypeAlias = Literal[
 ]
 
 
-class _Form(Struct, frozen=True, forbid_unknown_fields=True):
+class _Pattern(Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     form: str
     weight: int = 0
     needs: str = ""
 
 
-class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
+class _PatternTables(Struct, frozen=True, forbid_unknown_fields=True):
     """Content of `patterns.toml`; the file explains each table."""
 
     stop_words: str
@@ -38,13 +38,13 @@ class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
     kind_words: dict[str, str]
     tools: dict[str, str]
     cues: dict[str, list[str]]
-    identifiers: list[_Form]
+    identifiers: list[_Pattern]
     value_names: dict[str, str]
-    values: list[_Form]
+    values: list[_Pattern]
 
 
 _TABLES = msgspec.toml.decode(
-    files("nexus.summarization.extractive").joinpath("patterns.toml").read_bytes(), type=decodable(_Tables)
+    files("nexus.summarization.extractive").joinpath("patterns.toml").read_bytes(), type=decodable(_PatternTables)
 )
 
 # Words that do not name the subject of a value.

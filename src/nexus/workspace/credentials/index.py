@@ -48,14 +48,16 @@ class CredentialEntry(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     variable: str = ""
     state: CheckState = "unchecked"
     checked_ms: int = 0
-    of: str = ""  # variable that the state belongs to, if it preceded the credential's own location
+    of: str = ""
+    """Variable that the state belongs to, if it preceded the credential's own location."""
 
 
-class _Form(Struct, frozen=True):
-    form: int  # read alone first: a later form may have fields that this Nexus rejects
+class _IndexForm(Struct, frozen=True):
+    form: int
+    """Read alone first: a later form may have fields that this Nexus rejects."""
 
 
-class _Index(_Form, frozen=True, forbid_unknown_fields=True):
+class _Index(_IndexForm, frozen=True, forbid_unknown_fields=True):
     credentials: tuple[CredentialEntry, ...] = ()
 
 
@@ -171,7 +173,7 @@ def change(home: Path, update: Callable[[dict[str, CredentialEntry]], Iterable[C
 def _decode(data: bytes) -> tuple[str, tuple[CredentialEntry, ...]]:
     """Return a problem, "" for none, and the entries. The problem quotes nothing: the file may contain a pasted value."""
     try:
-        form = msgspec.json.decode(data, type=decodable(_Form)).form
+        form = msgspec.json.decode(data, type=decodable(_IndexForm)).form
         if form != FORM:
             return f"has form {form}, this Nexus reads {FORM}", ()
         entries = msgspec.json.decode(data, type=decodable(_Index)).credentials

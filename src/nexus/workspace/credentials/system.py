@@ -40,7 +40,7 @@ class KeyringStore(Protocol):
 
 
 @dataclass(slots=True)
-class _Answer(Generic[T]):
+class _KeyringAnswer(Generic[T]):
     """Result of a keyring call."""
 
     value: list[T] = field(default_factory=list[T])
@@ -91,7 +91,7 @@ def _ask(call: Callable[[KeyringStore], T], name: str, timeout_s: float) -> T:
         import keyring
     except ImportError as error:
         raise PackageMissing("keyring", "the system's keyring", "keyring") from error
-    answer: _Answer[T] = _Answer()
+    answer: _KeyringAnswer[T] = _KeyringAnswer()
 
     def run() -> None:
         try:

@@ -45,7 +45,8 @@ class FrontMatter(Struct, frozen=True):
     fields: dict[str, Value]
     body_at: int
     body_line: int
-    duplicates: tuple[tuple[str, int], ...] = ()  # names and lines of repeated fields, of which the first one counts
+    duplicates: tuple[tuple[str, int], ...] = ()
+    """Names and lines of repeated fields, of which the first one counts."""
 
 
 def front_matter(text: str) -> FrontMatter:

@@ -114,8 +114,10 @@ class FileText(Struct, frozen=True):
     origin: str
     text: str
     omitted_chars: int = 0
-    hash: str = ""  # hash of the whole text
-    chars: int = 0  # size of the whole text
+    hash: str = ""
+    """Hash of the whole text."""
+    chars: int = 0
+    """Size of the whole text."""
 
 
 _Read: TypeAlias = "tuple[FileText | None, ContextWarning | None]"
@@ -130,10 +132,11 @@ class Files:
     root: Path
     file_chars: int = FILE_CHARS
     templates: frozenset[str] = frozenset()
-    hard_links: bool = False  # allow files with further names in other folders, which may be outside the root
+    hard_links: bool = False
+    """Whether files with further names in other folders are read, which may be outside the root."""
     _base: str = field(init=False)
-    # An entry without a state is valid for the call that read it only.
     _files: dict[str, _CachedFile] = field(default_factory=dict[str, _CachedFile])
+    """An entry without a state is valid for the call that read it only."""
     _folders: dict[str, _CachedFolder] = field(default_factory=dict[str, _CachedFolder])
 
     def __post_init__(self) -> None:

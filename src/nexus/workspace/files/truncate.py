@@ -48,8 +48,10 @@ class Fence(Struct, frozen=True):
 
     start: int
     end: int
-    run: str  # the characters that close it
-    open: bool = False  # never closed
+    run: str
+    """The characters that close it."""
+    open: bool = False
+    """Whether it is never closed."""
 
 
 def fences(text: str) -> tuple[Fence, ...]:

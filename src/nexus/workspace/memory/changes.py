@@ -44,15 +44,19 @@ class Change(Struct, frozen=True):
     """One change to memory: the facts that it added and removed."""
 
     number: int
-    at: str  # local time
-    by: str  # accept, add, forget, write or undo
+    at: str
+    """Local time."""
+    by: str
+    """`accept`, `add`, `forget`, `write` or `undo`."""
     added: tuple[StoredFact, ...] = ()
     removed: tuple[StoredFact, ...] = ()
-    of: int = 0  # change that an undo reverts
-    undone_by: int = 0  # undo that reverts this change
+    of: int = 0
+    """Change that an undo reverts."""
+    undone_by: int = 0
+    """Undo that reverts this change."""
 
 
-class _Line(Struct, frozen=True, omit_defaults=True):
+class _ChangeLine(Struct, frozen=True, omit_defaults=True):
     change: Change | None = None
     number: int = 0
     state: Literal["", "done", "dropped"] = ""
@@ -60,12 +64,12 @@ class _Line(Struct, frozen=True, omit_defaults=True):
 
 def begin(root: Path, change: Change) -> None:
     """Write a change to the journal, before the files. Hold the lock."""
-    _append(root, _Line(change))
+    _append(root, _ChangeLine(change))
 
 
 def finish(root: Path, number: int, *, dropped: bool = False) -> None:
     """Mark a change as written, or as not written. Hold the lock."""
-    _append(root, _Line(number=number, state="dropped" if dropped else "done"))
+    _append(root, _ChangeLine(number=number, state="dropped" if dropped else "done"))
 
 
 def changes(root: Path, is_written: Callable[[Change], bool]) -> list[Change]:
@@ -104,13 +108,13 @@ def _journal(root: Path) -> list[tuple[Change, str]]:
     ]
 
 
-def _lines(root: Path) -> Iterator[_Line]:
+def _lines(root: Path) -> Iterator[_ChangeLine]:
     for text in files.lines(root, JOURNAL):
         try:
-            yield msgspec.convert(json.loads(text), decodable(_Line))
+            yield msgspec.convert(json.loads(text), decodable(_ChangeLine))
         except ValueError:  # a line that a crash tore
             continue
 
 
-def _append(root: Path, line: _Line) -> None:
+def _append(root: Path, line: _ChangeLine) -> None:
     files.append(root, JOURNAL, json.dumps(msgspec.to_builtins(line)) + "\n")  # files have surrogates

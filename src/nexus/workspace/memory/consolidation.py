@@ -80,7 +80,8 @@ class Consolidation(Struct, frozen=True):
 class _Store(Struct, frozen=True):
     pending: tuple[Proposal, ...] = ()
     rejected: tuple[str, ...] = ()
-    sessions: dict[str, str] = {}  # log entries of sessions with pending proposals
+    sessions: dict[str, str] = {}
+    """Log entries of sessions with pending proposals."""
 
 
 def propose(

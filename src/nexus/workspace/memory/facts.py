@@ -56,13 +56,19 @@ def comparison_key(text: str) -> str:
 class Fact(Struct, frozen=True):
     """A fact of the memory file."""
 
-    number: int  # from 1
-    section: str  # the heading above it
-    date: str  # as written, "" if there is none
-    text: str  # without list markers and date
-    first_line: int  # its lines, up to `end_line`, counted from 0
+    number: int
+    """Counted from 1."""
+    section: str
+    """The heading above it."""
+    date: str
+    """The date as written; empty if there is none."""
+    text: str
+    """The fact without list markers and date."""
+    first_line: int
+    """First of its lines, which go up to `end_line`; counted from 0."""
     end_line: int
-    item: bool  # whether it is a list item
+    item: bool
+    """Whether it is a list item."""
 
 
 def lines_of(text: str) -> list[str]:
@@ -225,8 +231,10 @@ def _tokens(text: str) -> Iterator[tuple[str, int, int, str]]:
 class HistoryEntry(Struct, frozen=True):
     """An entry of the log."""
 
-    number: int  # from 1
-    at: str  # time as written, "" if there is none
+    number: int
+    """Counted from 1."""
+    at: str
+    """Time as written; empty if there is none."""
     text: str
 
 

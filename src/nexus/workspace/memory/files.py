@@ -36,9 +36,11 @@ class StoredFile(Struct, frozen=True):
     """A file's text, with everything that is needed to write unchanged parts back byte for byte."""
 
     text: str = ""
-    mark: bytes = b""  # byte order mark
+    mark: bytes = b""
+    """Byte order mark."""
     encoding: str = "utf-8"
-    state: tuple[int, ...] = ()  # empty without a file
+    state: tuple[int, ...] = ()
+    """State of the file when it was read; empty without a file."""
 
     def data(self, text: str) -> bytes:
         """Return another text as bytes of this file, with escapes for characters that its encoding lacks."""

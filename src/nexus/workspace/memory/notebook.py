@@ -59,12 +59,16 @@ class AddedFact(Struct, frozen=True):
 class MemoryMatch(Struct, frozen=True):
     """A fact or log entry that a search returns."""
 
-    origin: str  # the file
+    origin: str
+    """The file."""
     number: int
-    at: str  # date or time as written, "" if there is none
+    at: str
+    """Date or time as written; empty if there is none."""
     text: str
-    section: str = ""  # heading above a fact
-    matched: int = 0  # number of matching words and quoted phrases
+    section: str = ""
+    """Heading above a fact."""
+    matched: int = 0
+    """Number of matching words and quoted phrases."""
 
 
 class Notebook:

@@ -44,7 +44,7 @@ MAX_WORDS = 40
 MAX_SOURCES = 3
 
 
-class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
+class _StandingTables(Struct, frozen=True, forbid_unknown_fields=True):
     """Content of `standing.toml`; the file explains each list."""
 
     lead: list[str]
@@ -63,7 +63,7 @@ class _Tables(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _compiled() -> dict[str, re.Pattern[str]]:
     data = files("nexus.workspace.memory").joinpath("standing.toml").read_bytes()
-    tables = msgspec.structs.asdict(msgspec.toml.decode(data, type=decodable(_Tables)))
+    tables = msgspec.structs.asdict(msgspec.toml.decode(data, type=decodable(_StandingTables)))
     return {name: re.compile("|".join(forms), re.IGNORECASE) for name, forms in tables.items()}
 
 
@@ -89,7 +89,8 @@ class Source(Struct, frozen=True):
     """A message that a fact is from."""
 
     session: str
-    entry: str  # message reference, as `nexus history --entry` takes it
+    entry: str
+    """Message reference, as `nexus history --entry` takes it."""
     role: str
     quotation: str
     at_ms: int = 0
@@ -104,9 +105,12 @@ class Proposal(Struct, frozen=True):
     about: About
     section: str
     sources: tuple[Source, ...]
-    replaces: str = ""  # text of the fact in memory that it replaces
-    by: str = "rule"  # or the model's name
-    principal: str | None = None  # who said it; empty for the local user, None if that is unknown
+    replaces: str = ""
+    """Text of the fact in memory that it replaces."""
+    by: str = "rule"
+    """`rule`, or the name of the model that proposed it."""
+    principal: str | None = None
+    """Who said it; empty for the local user, None if that is unknown."""
 
 
 SECTIONS: dict[tuple[FactKind, About], str] = {

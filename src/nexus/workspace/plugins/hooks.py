@@ -27,14 +27,22 @@ class Plugin(Struct, frozen=True):
     """A discovered plugin."""
 
     name: str
-    distribution: str  # the distribution that contains it, or `given` if the program passed it
-    hooks: tuple[str, ...] = ()  # names of the hooks that it implements
-    sources: tuple[str, ...] = ()  # names of the sources that it adds
-    profiles: tuple[str, ...] = ()  # names of the profiles that it adds
-    formats: tuple[str, ...] = ()  # names of the message formats that it adds
-    readers: tuple[str, ...] = ()  # names of the readers of session files that it adds, once they are asked for
-    problems: tuple[str, ...] = ()  # reasons why parts of it are omitted
-    disabled: bool = False  # disabled by the configuration, and not imported
+    distribution: str
+    """The distribution that contains it, or `given` if the program passed it."""
+    hooks: tuple[str, ...] = ()
+    """Names of the hooks that it implements."""
+    sources: tuple[str, ...] = ()
+    """Names of the sources that it adds."""
+    profiles: tuple[str, ...] = ()
+    """Names of the profiles that it adds."""
+    formats: tuple[str, ...] = ()
+    """Names of the message formats that it adds."""
+    readers: tuple[str, ...] = ()
+    """Names of the readers of session files that it adds, once they are asked for."""
+    problems: tuple[str, ...] = ()
+    """Reasons why parts of it are omitted."""
+    disabled: bool = False
+    """Whether the configuration disables it; it is not imported then."""
 
 
 @dataclass(slots=True)

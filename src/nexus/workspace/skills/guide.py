@@ -28,9 +28,12 @@ class SkillGuide(Struct, frozen=True):
     name: str
     guide: str
     folder: str
-    files: tuple[str, ...] = ()  # the skill's other files, as paths in the folder, at most MAX_FILES
-    missing: tuple[str, ...] = ()  # requirements that are not met here
-    origin: str = ""  # displayed name of its SKILL.md
+    files: tuple[str, ...] = ()
+    """The skill's other files, as paths in the folder, at most MAX_FILES."""
+    missing: tuple[str, ...] = ()
+    """Requirements that are not met here."""
+    origin: str = ""
+    """Displayed name of its SKILL.md."""
 
     def notes(self) -> list[str]:
         """Return the lines below the text: files and missing requirements."""

@@ -54,9 +54,11 @@ class LintFinding(Struct, frozen=True, order=True):
 class ValidatedSkill(Struct, frozen=True):
     """Result of validating a SKILL.md."""
 
-    skill: Skill | None  # None if it cannot be used
+    skill: Skill | None
+    """The skill; None if it cannot be used."""
     findings: tuple[LintFinding, ...] = ()
-    body_at: int = 0  # start of the text below the front matter
+    body_at: int = 0
+    """Start of the text below the front matter."""
 
 
 def validate_skill(text: str, folder: str, origin: str, place: SkillPlace) -> ValidatedSkill:

@@ -50,7 +50,8 @@ class ProfileFiles:
     A workspace's Python files are never run: they would be somebody else's program.
     """
 
-    home: Path  # the user's folder, an absolute path
+    home: Path
+    """The user's folder, an absolute path."""
     workspace: Path | None = None
     _user_folder: str = field(init=False)
     _workspace_folder: str = field(init=False, default="")
@@ -152,7 +153,8 @@ class ResolvedProfile(Struct, frozen=True):
     profile: Profile
     kind: Kind
     source: str
-    sources: Mapping[str, Source] = {}  # source functions that the profile's file defines
+    sources: Mapping[str, Source] = {}
+    """Source functions that the profile's file defines."""
     warnings: tuple[ContextWarning, ...] = ()
 
 
