@@ -53,10 +53,10 @@ def records(sessions: int) -> Iterator[Record]:
     for number in range(sessions):
         yield from _thread(number, ends, chosen)
     for number in range(sessions):
-        facts = SessionMetadata(title=f"session {number}")
+        metadata = SessionMetadata(title=f"session {number}")
         if number % EVERY == WORKER:
-            facts = SessionMetadata(parent_session=label(number - 1), parent_turn=1, task="look")
-        columns = (label(number), 1, number + 1, to_json(facts), "created", FIRST_MS + number * STEP_MS)
+            metadata = SessionMetadata(parent_session=label(number - 1), parent_turn=1, task="look")
+        columns = (label(number), 1, number + 1, to_json(metadata), "created", FIRST_MS + number * STEP_MS)
         yield MoveRecord(*columns, chain.move_hash(_TENANT, b"", MoveRecord(*columns, b"")))
 
 

@@ -77,10 +77,10 @@ def copied_backup() -> None:
 def forgotten_keys() -> None:
     """An idempotency key that was used is stored and never looked at."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         known = self.known_keys(session) if self.thread_of(session) is not None else {}
         new = [replace(one, keys=tuple(key for key in one.keys if key not in known)) for one in commit.entries]
-        return _commit(self, session, replace(commit, entries=tuple(new)), facts)
+        return _commit(self, session, replace(commit, entries=tuple(new)), metadata)
 
     SqliteLedger.commit = commit
 
@@ -88,9 +88,9 @@ def forgotten_keys() -> None:
 def split_commits() -> None:
     """Each entry of a commit has a transaction of its own."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        added = sum(_commit(self, session, Commit((entry,)), facts).added for entry in commit.entries[:-1])
-        done = _commit(self, session, replace(commit, entries=commit.entries[-1:]), facts)
+    def commit(self: SqliteLedger, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        added = sum(_commit(self, session, Commit((entry,)), metadata).added for entry in commit.entries[:-1])
+        done = _commit(self, session, replace(commit, entries=commit.entries[-1:]), metadata)
         return replace(done, added=done.added + added)
 
     SqliteLedger.commit = commit
@@ -108,8 +108,8 @@ def split_acceptance() -> None:
 def unexpected_marks() -> None:
     """A compaction is stored whatever mark came before it."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        return _commit(self, session, replace(commit, expected_checkpoint=None), facts)
+    def commit(self: SqliteLedger, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        return _commit(self, session, replace(commit, expected_checkpoint=None), metadata)
 
     SqliteLedger.commit = commit
 
@@ -117,9 +117,9 @@ def unexpected_marks() -> None:
 def swallowed_errors() -> None:
     """A commit that fails is acknowledged."""
 
-    def commit(self: SqliteLedger, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         try:
-            return _commit(self, session, commit, facts)
+            return _commit(self, session, commit, metadata)
         except LedgerError:
             return Committed(1, 0, 0, 0)
 

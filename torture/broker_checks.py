@@ -88,7 +88,7 @@ class _Stored:
         require(len(self.rows) == len(rows), "an event is in the queue twice")
         self.threads = dict[str, int](db.execute("SELECT label, thread FROM session"))
         moves = db.execute("SELECT label, facts FROM session_move ORDER BY label, number")
-        self.facts: dict[str, dict[str, Any]] = {label: json.loads(facts) for label, facts in moves}
+        self.metadata: dict[str, dict[str, Any]] = {label: json.loads(metadata) for label, metadata in moves}
         self._parents = {
             id_: (parent, seq) for id_, parent, seq in db.execute("SELECT id, parent, fork_seq FROM thread")
         }
@@ -171,10 +171,10 @@ def check_end(path: Path, queue: Queue) -> tuple[Counter[str], int]:
             require(len(later) < 2, f"event {id_} was dropped, and is in no summary of the turns {later}")
     for label in sorted({row.session for row in stored.rows.values()}):
         _check_order(stored, label)
-    unlinked = [label for label, facts in stored.facts.items() if label.startswith("worker:") and not facts]
+    unlinked = [label for label, metadata in stored.metadata.items() if label.startswith("worker:") and not metadata]
     require(not unlinked, f"workers {unlinked} have no link")
     states = Counter(stored.rows[event.id].state for event in queue.events)
-    return states, sum(bool(facts) for facts in stored.facts.values())
+    return states, sum(bool(metadata) for metadata in stored.metadata.values())
 
 
 def _check_events(stored: _Stored, queue: Queue) -> None:
@@ -243,9 +243,9 @@ def _check_calls(label: str, path: Sequence[Place]) -> None:
 def _check_links(stored: _Stored) -> None:
     """Check that each worker is linked to the call that spawned it, and each such call to one worker."""
     links = {
-        label: (facts.get("parent_session", ""), facts.get("parent_turn", 0), facts.get("parent_call_id", ""))
-        for label, facts in stored.facts.items()
-        if facts or label.startswith("worker:")
+        label: (metadata.get("parent_session", ""), metadata.get("parent_turn", 0), metadata.get("parent_call_id", ""))
+        for label, metadata in stored.metadata.items()
+        if metadata or label.startswith("worker:")
     }
     calls = {
         (label, place.turn, id_): json.loads(call["arguments"])["task"]
@@ -256,7 +256,7 @@ def _check_links(stored: _Stored) -> None:
     }
     for label, link in links.items():
         require(link in calls, f"worker {label} is linked to {link}, which is no call")
-        task = stored.facts[label].get("task")
+        task = stored.metadata[label].get("task")
         require(calls[link] == task, f"worker {label} has the task {task!r}, its call {calls[link]!r}")
     doubled = [link for link, times in Counter(links.values()).items() if times > 1]
     require(not doubled, f"calls {doubled} have several workers")
@@ -273,8 +273,8 @@ def _check_links(stored: _Stored) -> None:
 
 def _later_workers(stored: _Stored) -> list[str]:
     """Return the labels of the workers that no manager waits for and that were accepted: each reports once."""
-    facts = stored.facts.items()
-    return [label for label, one in facts if one.get("parent_call_id") == "t" and f"{label}:task" in stored.rows]
+    metadata = stored.metadata.items()
+    return [label for label, one in metadata if one.get("parent_call_id") == "t" and f"{label}:task" in stored.rows]
 
 
 def _check_order(stored: _Stored, label: str) -> None:

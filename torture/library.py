@@ -56,10 +56,10 @@ def make(path: Path) -> None:
     ledger.commit("fork of the fork", Commit((_said("fork of the fork", 1),)))
     ledger.fork("rewound", "rewound", 5, reason="rewind")
     ledger.commit("rewound", Commit((_said("rewound", 50),)))
-    facts = SessionMetadata(
+    metadata = SessionMetadata(
         title="A task", parent_session="first", parent_turn=2, task="Look it up", task_status="done"
     )
-    ledger.commit("subagent", traffic.append("subagent", 1), facts)
+    ledger.commit("subagent", traffic.append("subagent", 1), metadata)
     ledger.update_refs(
         [NewRefUpdate("archived", ledger.thread_of("archived"), "archived", SessionMetadata(status="archived"))],
         [Alias("a name", "first", "renamed"), Alias("another name", "a name", "merged")],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nexus.ledger.postgres import PostgresLedger
     from nexus.ledger.sessions import NewQueuedEvent
     from nexus.ledger.sqlite import SqliteLedger
-    from nexus.ledger.store import LedgerStore
+    from nexus.ledger.store import DocumentStore, HistoryStore, LedgerStore, QueueStore, SessionStore
     from nexus.models.client import ModelClient
     from nexus.summarization.model_summarizer import ModelSummarizer
     from nexus.summarization.summarizer import Summarizer, SummaryReply, SummaryRequest
@@ -47,10 +47,12 @@ if TYPE_CHECKING:
 __all__ = [
     "LAYERED",
     "Bus",
+    "DocumentStore",
     "EngineWorkspace",
     "FileReader",
     "FileReport",
     "FilledWindow",
+    "HistoryStore",
     "ImportReport",
     "LedgerStore",
     "LedgerView",
@@ -61,9 +63,11 @@ __all__ = [
     "PathFormat",
     "PostgresLedger",
     "Problem",
+    "QueueStore",
     "ReplayOverrides",
     "RolesFormat",
     "Secret",
+    "SessionStore",
     "SourceContext",
     "SourceSpec",
     "SqliteLedger",
@@ -113,7 +117,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.ledger.postgres": "PostgresLedger",
             "nexus.ledger.sessions": "NewQueuedEvent",
             "nexus.ledger.sqlite": "SqliteLedger",
-            "nexus.ledger.store": "LedgerStore",
+            "nexus.ledger.store": "DocumentStore HistoryStore LedgerStore QueueStore SessionStore",
             "nexus.models.client": "ModelClient",
             "nexus.workspace.plugins.spec": "hookimpl",
             "nexus.text.frames": "escape as escape_frames scan as scan_frames unescape as unescape_frames",

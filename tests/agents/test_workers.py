@@ -50,9 +50,9 @@ def test_worker_answers_the_spawning_call_in_a_linked_session() -> None:
         assert texts == ["Report: count apples", "Report: count pears"]
         workers = [info for info in nx.engine.sessions() if info.label.startswith("worker:boss.1.")]
         assert len(workers) == 2
-        facts = [nx.engine.ledger.store.session(info.label).facts for info in workers]
-        assert {(fact.parent_session, fact.parent_turn) for fact in facts} == {("boss", 1)}
-        assert {(fact.parent_call_id, fact.task) for fact in facts} == {("a", "count apples"), ("b", "count pears")}
+        metadata = [nx.engine.ledger.store.session(info.label).metadata for info in workers]
+        assert {(one.parent_session, one.parent_turn) for one in metadata} == {("boss", 1)}
+        assert {(one.parent_call_id, one.task) for one in metadata} == {("a", "count apples"), ("b", "count pears")}
         assert result.cost_usd == 0.004, "the workers' cost is the manager's"
 
     run(work)

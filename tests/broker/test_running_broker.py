@@ -359,8 +359,8 @@ def test_worker_that_runs_later_is_linked_to_the_turn_that_spawned_it() -> None:
             await broker.join()
         assert model.sessions[:3] == ["boss"] * 3, "the worker runs behind the next turn"
         (info,) = nx.engine.ledger.sessions.spawned("boss")
-        facts = nx.engine.ledger.sessions.metadata(info.label)
-        assert (facts.parent_turn, facts.parent_call_id, facts.task) == (1, "w", "count")
+        metadata = nx.engine.ledger.sessions.metadata(info.label)
+        assert (metadata.parent_turn, metadata.parent_call_id, metadata.task) == (1, "w", "count")
         assert answers(nx, info.label) == ["Done."]
 
     run(work)

@@ -208,7 +208,7 @@ def test_the_list_shows_the_parent_of_a_session_that_another_one_spawned(folder:
     assert line.split()[-1] == "main"
 
 
-# names and facts -----------------------------------------------------------------------------------------------------
+# names and metadata --------------------------------------------------------------------------------------------------
 
 
 def test_archive_and_restore_are_idempotent(folder: Path) -> None:
@@ -262,8 +262,8 @@ def test_facts_are_set_and_taken_away(folder: Path) -> None:
     done(
         "session", "set", "scout", "persona=Scout", "task=a = b", "parent_session=main", "parent_turn=2", folder=folder
     )
-    facts = run("session", "show", "scout", "--json", folder=folder).json
-    assert (facts["persona"], facts["task"], facts["parent_turn"]) == ("Scout", "a = b", 2)
+    metadata = run("session", "show", "scout", "--json", folder=folder).json
+    assert (metadata["persona"], metadata["task"], metadata["parent_turn"]) == ("Scout", "a = b", 2)
     done("session", "set", "scout", "persona=", "parent_turn=", "parent_session=", folder=folder)
     assert "Scout" not in done("session", "show", "scout", folder=folder)
 

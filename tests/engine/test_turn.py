@@ -352,11 +352,11 @@ class InterruptedLedger(SqliteLedger):
 
     before_commit: Callable[[], object] | None = None
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         interruption, self.before_commit = self.before_commit, None
         if interruption is not None:
             interruption()
-        return super().commit(session, commit, facts)
+        return super().commit(session, commit, metadata)
 
 
 def test_event_that_two_processes_begin_at_once_is_one_turn(tmp_path: Path) -> None:

@@ -256,8 +256,8 @@ def test_file_of_an_agent_is_linked_to_the_call_that_started_it(
     ]
     for name, events in reversed(files) if agent_first else files:
         imported(nx, tmp_path, *events, name=name)
-    facts = nx.ledger.sessions.metadata("s+scout")
-    assert (facts.parent_session, facts.parent_call_id) == ("s", "c1")
+    metadata = nx.ledger.sessions.metadata("s+scout")
+    assert (metadata.parent_session, metadata.parent_call_id) == ("s", "c1")
 
 
 @st.composite

@@ -55,8 +55,8 @@ def test_consolidated_messages_are_kept_and_not_sent(tmp_path: Path) -> None:
         contents = [message.text() for message in nx.assemble("next", session="telegram:42").history]
         assert contents == ["text 2", "text 3"]
         assert len(nx.history("telegram:42")) == 4
-        facts = nx.ledger.sessions.metadata("telegram:42")
-        assert (facts.routing_key, facts.title, facts.origin) == ("telegram:42", "Index", "nanobot")
+        metadata = nx.ledger.sessions.metadata("telegram:42")
+        assert (metadata.routing_key, metadata.title, metadata.origin) == ("telegram:42", "Index", "nanobot")
 
 
 def test_growing_nanobot_session_follows_its_consolidation(tmp_path: Path) -> None:

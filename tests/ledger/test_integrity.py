@@ -299,10 +299,10 @@ def session_with(sound: list[Record], label: str, **values: Any) -> list[Record]
     ("values", "says"),
     [
         ({"thread": 99}, "points to thread 99, which is not there"),
-        ({"facts": '{"parent_session":"nobody"}'}, "has the parent session 'nobody', which is not there"),
-        ({"facts": '{"parent_session":"main","parent_turn":99}'}, "was spawned in turn 99 of 'main'"),
-        ({"facts": '{"parent_session":"side"}'}, "is its own ancestor"),
-        ({"facts": "[]"}, "cannot be read"),
+        ({"metadata": '{"parent_session":"nobody"}'}, "has the parent session 'nobody', which is not there"),
+        ({"metadata": '{"parent_session":"main","parent_turn":99}'}, "was spawned in turn 99 of 'main'"),
+        ({"metadata": '{"parent_session":"side"}'}, "is its own ancestor"),
+        ({"metadata": "[]"}, "cannot be read"),
     ],
 )
 def test_a_session_that_refers_to_what_is_not_there_is_reported(
@@ -315,7 +315,7 @@ def test_a_session_that_refers_to_what_is_not_there_is_reported(
 
 def test_a_parent_may_be_named_by_its_alias(sound: list[Record]) -> None:
     at = index(sound, MoveRecord, lambda move: move.label == "worker")
-    named = changed(sound, at + 1, facts='{"parent_session":"nick","parent_turn":2}')
+    named = changed(sound, at + 1, metadata='{"parent_session":"nick","parent_turn":2}')
     assert found(rechained(named)) == []
 
 

@@ -209,8 +209,8 @@ def test_another_tenants_lines_do_not_match(exported: Path, tmp_path: Path) -> N
         ("entry", {"body": "no json"}, "cannot be read"), ("entry", {"body": "[1]"}, "cannot be read"),
         ("entry", {"content": '[{"type":"text"}]'}, "cannot be read"), ("entry", {"content": "{"}, "cannot be read"),
         ("entry", {"content": "[" * 5_000 + "]" * 5_000}, "cannot be read"),
-        ("entry", {"at_ms": 1 << 70}, "cannot be stored"), ("move", {"facts": '{"title":7}'}, "cannot be read"),
-        ("move", {"facts": "["}, "cannot be read"), ("decision", {"body": "7"}, "cannot be read"),
+        ("entry", {"at_ms": 1 << 70}, "cannot be stored"), ("move", {"metadata": '{"title":7}'}, "cannot be read"),
+        ("move", {"metadata": "["}, "cannot be read"), ("decision", {"body": "7"}, "cannot be read"),
     ],
 )  # fmt: skip
 def test_unreadable_records_with_right_hashes_are_rejected(

@@ -126,10 +126,10 @@ def on_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     store_commit = SqliteLedger.commit
     acts = [act]
 
-    def commit(self: SqliteLedger, session: str, new: Commit, facts: Any = None) -> Committed:
+    def commit(self: SqliteLedger, session: str, new: Commit, metadata: Any = None) -> Committed:
         if acts:
             acts.pop()()
-        return store_commit(self, session, new, facts)
+        return store_commit(self, session, new, metadata)
 
     monkeypatch.setattr(SqliteLedger, "commit", commit)
 

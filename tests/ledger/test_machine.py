@@ -242,7 +242,7 @@ class EveryStore(RuleBasedStateMachine):
 
     @rule(name=LABELS, what=st.sampled_from(["archive", "delete", "restore"]))
     def archives(self, name: str, what: str) -> None:
-        done = self.everywhere(lambda ledger: getattr(ledger.sessions, what)(name).facts.status)
+        done = self.everywhere(lambda ledger: getattr(ledger.sessions, what)(name).metadata.status)
         assert (done is not None) == (self.label(name) in self.model)
 
     @rule(name=LABELS, number=st.integers(1, 3))

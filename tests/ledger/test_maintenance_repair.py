@@ -196,7 +196,11 @@ def test_repair_drops_a_damaged_move_and_rechains_the_rest(tmp_path: Path) -> No
     sql(tmp_path / "l.db", 'UPDATE session_move SET facts=\'{"title":"forged"}\' WHERE number=2')
     done = care.repair(tmp_path / "l.db", tmp_path / "new.db")
     kept = SqliteLedger(str(tmp_path / "new.db"))
-    assert [(move.number, move.facts.title) for move in kept.ref_updates("main")] == [(1, ""), (2, "two"), (3, "three")]
+    assert [(move.number, move.metadata.title) for move in kept.ref_updates("main")] == [
+        (1, ""),
+        (2, "two"),
+        (3, "three"),
+    ]
     kept.close()
     assert [damage.place for damage in done.damages] == ["move 2 of session 'main'"]
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ledger.stores import COUNTER, behind_its_back
@@ -14,10 +15,12 @@ from nexus.errors import BadReference, CompactionSuperseded, LedgerError, NoSuch
 from nexus.ledger import maintenance as care
 from nexus.ledger import session_directory
 from nexus.ledger.history_operations import Ledger
+from nexus.ledger.records import MoveRecord
 from nexus.ledger.replay import messages_from
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import NewRefUpdate, RefUpdate, SessionMetadata
 from nexus.ledger.shared_sql import read_sessions
 from nexus.ledger.sqlite import SqliteLedger, connection, files
+from nexus.ledger.unrecorded_replies import UnrecordedReply
 from nexus.types.ledger_entries import Commit, Compaction, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Image, Message, ToolCall, assistant, tool, user
 from support.errors import has_code
@@ -166,13 +169,29 @@ def test_fork_and_rewind_start_at_the_end_of_any_turn(ledger: Ledger) -> None:
         ledger.fork("new", "nobody")
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        RefUpdate("s", 1, 1, SessionMetadata(title="T"), "created", 0),
+        NewRefUpdate("s", 1, "created", SessionMetadata(title="T")),
+        MoveRecord("s", 1, 1, '{"title":"T"}', "created", 0, b""),
+        UnrecordedReply("local", "s", 1, None, Commit(), SessionMetadata(title="T")),
+    ],
+    ids=lambda update: type(update).__name__,
+)
+def test_metadata_has_the_key_facts_in_stored_and_exported_forms(update: msgspec.Struct) -> None:
+    stored = msgspec.to_builtins(update)
+    assert stored["facts"] in ({"title": "T"}, '{"title":"T"}') and "metadata" not in stored
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(update), type=type(update)) == update
+
+
 def test_a_subagents_session_names_the_turn_and_call_that_spawned_it(ledger: Ledger) -> None:
     ledger.open_turn("main", said("go", assistant("", ToolCall("c1", "spawn", "{}"))))
-    facts = SessionMetadata(
+    metadata = SessionMetadata(
         parent_session="main", parent_turn=1, parent_call_id="c1", task="look", task_status="running"
     )
-    ledger.sessions.create("sub", facts)
-    assert ledger.sessions.metadata("sub") == facts
+    ledger.sessions.create("sub", metadata)
+    assert ledger.sessions.metadata("sub") == metadata
     assert [one.label for one in ledger.sessions.spawned("main")] == ["sub"]
     ledger.sessions.update("sub", task_status="done")
     assert ledger.sessions.metadata("sub").task_status == "done"

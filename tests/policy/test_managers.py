@@ -47,8 +47,8 @@ def test_record_links_a_worker_to_its_manager(durable: bool) -> None:
             nx.begin("Begin.", session="worker:count", **options).record(ANSWER)
         else:
             nx.record(spawn(nx, manager="desk"), ANSWER)
-        facts = nx.ledger.sessions.metadata("worker:count")
-        assert (facts.parent_session, facts.parent_turn, facts.task) == ("desk", 1, "Count.")
+        metadata = nx.ledger.sessions.metadata("worker:count")
+        assert (metadata.parent_session, metadata.parent_turn, metadata.task) == ("desk", 1, "Count.")
 
 
 def test_worker_without_a_known_manager_is_recorded_without_a_link() -> None:

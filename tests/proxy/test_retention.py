@@ -120,9 +120,9 @@ def test_conversation_that_a_session_of_ones_own_needs_stays(nx: nexus.Engine, c
     if belongs == "fork":
         nx.ledger.fork("mine", needed)
     else:
-        facts = SessionMetadata(parent_session=needed, parent_turn=1)
+        metadata = SessionMetadata(parent_session=needed, parent_turn=1)
         message = nexus.user("Mine.")
-        nx.ledger.store.commit("mine", _commit(nx, message), facts)
+        nx.ledger.store.commit("mine", _commit(nx, message), metadata)
     assert erase_all(nx, clock.now_ms + DAY_MS) == (1, 1)
     assert labels(nx) == {needed, "mine"}
 

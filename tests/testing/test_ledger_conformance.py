@@ -112,23 +112,23 @@ def test_a_run_reports_what_passed_and_what_was_found_instead() -> None:
 class Deaf(SharedMemory):
     """Ignores what a commit expects of the session's head."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        return super().commit(session, replace(commit, expected_head=None), facts)
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        return super().commit(session, replace(commit, expected_head=None), metadata)
 
 
 class Forgetful(SharedMemory):
     """Does not remember idempotency keys."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         entries = tuple(replace(entry, keys=()) for entry in commit.entries)
-        return super().commit(session, replace(commit, entries=entries), facts)
+        return super().commit(session, replace(commit, entries=entries), metadata)
 
 
 class Torn(SharedMemory):
     """Commits entry by entry."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        done = super().commit(session, replace(commit, entries=commit.entries[:1]), facts)
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        done = super().commit(session, replace(commit, entries=commit.entries[:1]), metadata)
         for entry in commit.entries[1:]:
             more = super().commit(session, Commit((entry,)))
             done = replace(more, added=done.added + more.added)
@@ -171,33 +171,33 @@ def head_of(record: EntryRecord) -> tuple[int, str, int, int, str, bytes]:
 class Washing(SharedMemory):
     """Drops NUL from labels."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        return super().commit(session.replace("\0", ""), commit, facts)
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        return super().commit(session.replace("\0", ""), commit, metadata)
 
 
 class Unfenced(SharedMemory):
     """Lets any token write."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        done = super().commit(session, replace(commit, fence=commit.fence and None), facts)
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        done = super().commit(session, replace(commit, fence=commit.fence and None), metadata)
         return replace(done, fence=commit.fence or done.fence)
 
 
 class Turnless(SharedMemory):
     """Looks at no turn."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
-        return super().commit(session, replace(commit, turn=None), facts)
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
+        return super().commit(session, replace(commit, turn=None), metadata)
 
 
 class Counted(SharedMemory):
     """Knows turns by their number only."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         turn, thread = commit.turn, self.thread_of(session)
         if turn is not None and thread is not None:
             turn = TurnPosition(thread, self.head(thread)[0], turn.turn)
-        return super().commit(session, replace(commit, turn=turn), facts)
+        return super().commit(session, replace(commit, turn=turn), metadata)
 
 
 class Anonymous(SharedMemory):

@@ -171,7 +171,7 @@ def worker_order(context: ToolContext, call_id: str, task: str, *, toolset: str,
         model=model or context.settings.model,
     )
     existing = store.session(label)
-    if existing is not None and store.resolve(existing.facts.parent_session) != store.resolve(manager):
+    if existing is not None and store.resolve(existing.metadata.parent_session) != store.resolve(manager):
         raise ToolCallFailed(f"session {label} exists, and this conversation did not spawn it: do this task yourself")
     return WorkerOrder(
         label, manager, Event((Text(task),), id=f"{label}:task", source="agent"), settings, context.settings
@@ -189,13 +189,13 @@ def _reply_with(context: ToolContext, call_id: str) -> int:
 
 def _link(context: ToolContext, order: WorkerOrder) -> None:
     """Create a worker's session, linked to this turn: the worker may begin when its manager has begun a later one."""
-    facts = SessionMetadata(
+    metadata = SessionMetadata(
         parent_session=order.manager,
         parent_turn=context.turn,
         parent_call_id=order.settings.manager_call,
         task=order.settings.task,
     )
-    context.engine.ledger.commit(order.session, Commit(), facts)
+    context.engine.ledger.commit(order.session, Commit(), metadata)
 
 
 def _depth_of(engine: Engine, session: str) -> int:
@@ -209,7 +209,7 @@ def _depth_of(engine: Engine, session: str) -> int:
             update = engine.ledger.store.session(label)
         session = ""
         if update is not None:
-            session = update.facts.parent_session
+            session = update.metadata.parent_session
         if not session or session in labels:
             return depth
         labels.add(session)

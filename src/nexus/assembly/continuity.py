@@ -11,7 +11,7 @@ import msgspec
 
 from nexus.assembly.manifest_store import StoredManifest, manifest_of
 from nexus.ledger.recorded_calls import last_call
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore
 from nexus.ledger.text_encoding import from_json
 from nexus.types.block import Block
 from nexus.types.decoding import decodable
@@ -27,14 +27,14 @@ _OPENING_ENTRIES = 8
 _blocks = msgspec.json.Decoder(decodable(tuple[Block, ...]))
 
 
-def is_new(store: LedgerStore, thread: int | None) -> bool:
+def is_new(store: HistoryStore, thread: int | None) -> bool:
     """Return True if a thread has no entries."""
     return thread is None or store.head(thread)[0] == 0
 
 
 def history_header(
     profile: Profile,
-    store: LedgerStore,
+    store: HistoryStore,
     thread: int | None,
     last: StoredManifest | None,
     mark: Entry | None,
@@ -56,7 +56,7 @@ def history_header(
 
 
 def frozen_blocks(
-    profile: Profile, store: LedgerStore, last: StoredManifest | None, mark: Entry | None
+    profile: Profile, store: HistoryStore, last: StoredManifest | None, mark: Entry | None
 ) -> tuple[Block, ...] | None:
     """Return the blocks of the last call's system prompt; None if they are not frozen, or there is a new checkpoint."""
     if not profile.freeze_system_prompt or last is None or last.mark != (mark.seq if mark else 0):
@@ -64,7 +64,7 @@ def frozen_blocks(
     return _stored_blocks(store, last)
 
 
-def last_blocks(store: LedgerStore, thread: int | None, last: StoredManifest | None) -> tuple[Block, ...]:
+def last_blocks(store: HistoryStore, thread: int | None, last: StoredManifest | None) -> tuple[Block, ...]:
     """Return the blocks of the view's last call, else of the thread's last call; none if there is none."""
     if last is None and thread is not None:
         last = manifest_of(last_call(store, thread))
@@ -73,7 +73,7 @@ def last_blocks(store: LedgerStore, thread: int | None, last: StoredManifest | N
     return ()
 
 
-def _stored_blocks(store: LedgerStore, manifest: StoredManifest) -> tuple[Block, ...] | None:
+def _stored_blocks(store: HistoryStore, manifest: StoredManifest) -> tuple[Block, ...] | None:
     data = None
     if "blocks" in manifest.blob_hashes:
         data = store.blob(manifest.blob_hashes["blocks"])
@@ -82,7 +82,7 @@ def _stored_blocks(store: LedgerStore, manifest: StoredManifest) -> tuple[Block,
     return None
 
 
-def _stored_header(store: LedgerStore, thread: int | None, last: StoredManifest | None) -> str:
+def _stored_header(store: HistoryStore, thread: int | None, last: StoredManifest | None) -> str:
     """Return the header of the view's last call, else of the thread's last call, which was for another model.
 
     Before the first call it is the one that a logger stored in front of all messages.

@@ -21,7 +21,7 @@ from nexus.assembly.formats.protocol import View
 from nexus.context import AssembledContext, engine_state
 from nexus.ledger import replay
 from nexus.ledger.overlay import PathOverlay
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore, LedgerStore
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model_names import base_model_name
@@ -160,7 +160,7 @@ class WindowCache:
 
     def _is_extended(
         self,
-        store: LedgerStore,
+        store: HistoryStore,
         cached: CachedWindow,
         thread: int,
         view: View,
@@ -184,7 +184,7 @@ class WindowCache:
 
     def _filled(
         self,
-        store: LedgerStore,
+        store: HistoryStore,
         thread: int,
         view: View,
         cut: Cut | None,

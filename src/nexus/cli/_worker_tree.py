@@ -40,11 +40,11 @@ class Worker(Struct, frozen=True):
     def lines(self, level: int = 1) -> Iterator[str]:
         """Yield the worker and its workers as lines, indented by level."""
         indent = "  " * level
-        facts = [self.state or "no turn yet"]
-        facts += [self.status] * (self.status != "active")
-        facts += [f"turn {self.parent_turn}"] * bool(self.parent_turn)
-        facts += [f"call {shortened(printable(self.parent_call_id))}"] * bool(self.parent_call_id)
-        yield f"{indent}{shortened(printable(self.session))}: {', '.join([*facts, *self._usage()])}"
+        details = [self.state or "no turn yet"]
+        details += [self.status] * (self.status != "active")
+        details += [f"turn {self.parent_turn}"] * bool(self.parent_turn)
+        details += [f"call {shortened(printable(self.parent_call_id))}"] * bool(self.parent_call_id)
+        yield f"{indent}{shortened(printable(self.session))}: {', '.join([*details, *self._usage()])}"
         if self.task:
             # The task's first characters are enough: a stored task may be megabytes.
             yield f"{indent}    {shortened(printable(self.task[: LABEL_CHARS + 1]))}"
@@ -80,15 +80,15 @@ def _spawned(nx: Engine, label: str) -> list[SessionInfo]:
 
 
 def _worker(nx: Engine, info: SessionInfo, levels: int) -> Worker:
-    facts = nx.ledger.sessions.metadata(info.label)
+    metadata = nx.ledger.sessions.metadata(info.label)
     newest = nx.ledger.turns(info.label, nx.ledger.thread_info(info.label).turn)
     return Worker(
         info.label,
-        facts.parent_turn,
-        facts.parent_call_id,
-        facts.task,
-        facts.task_status,
-        facts.status,
+        metadata.parent_turn,
+        metadata.parent_call_id,
+        metadata.task,
+        metadata.task_status,
+        metadata.status,
         newest[-1].status if newest else None,
         info.turns,
         info.tokens,

@@ -265,7 +265,7 @@ COMMANDS = {
     "compact": SlashCommand(_compact, "[FOCUS]", SUMMARIES["compact"], needs_messages=True),
     "undo": SlashCommand(_undo, "", SUMMARIES["undo"], needs_messages=True),
     "session": SlashCommand(
-        _session, "", "Show this session: facts, counts, reported tokens, cost.", needs_messages=True
+        _session, "", "Show this session: metadata, counts, reported tokens, cost.", needs_messages=True
     ),
     "model": SlashCommand(_model, "[NAME]", "Show or change the model."),
     "sessions": SlashCommand(_sessions, "[NAME]", "List the sessions, or change to one."),

@@ -1,4 +1,4 @@
-"""`nexus session`: one session's facts, and changes to it.
+"""`nexus session`: one session's metadata, and changes to it.
 
 Changes are appended; only a permanent deletion removes data.
 """
@@ -53,7 +53,7 @@ MOVES = Listing(
     number("move", "number"),
     time("time", "at_ms"),
     number("thread", lambda move: str(move.thread or "none")),
-    Column("status", lambda move: move.facts.status),
+    Column("status", lambda move: move.metadata.status),
     wrapped("reason"),
 )
 ANCESTRY = Listing(
@@ -88,7 +88,7 @@ SETTABLE = tuple(name for name in SessionMetadata.__struct_fields__ if name != "
     modules={"pin": "compact.pin", "unpin": "compact.unpin", "rewind": "fork.rewind", "diff": "replay.diff"},
 )
 def command() -> None:
-    """Show and change one session: facts, turns, calls, pins, position, name, status.
+    """Show and change one session: details, turns, calls, pins, position, name, status.
 
     NAME may be an alias, the beginning of one name, or `last`. Each subcommand takes it with -s, too.
 
@@ -100,7 +100,7 @@ def command() -> None:
 @TENANT_OPTION
 @session_argument("name")
 def show(name: str, options: CommandOptions) -> None:
-    """Show session NAME: facts, counts, pins, workers.
+    """Show session NAME: metadata, counts, pins, workers.
 
     Sessions that it spawned are a tree. Each has the state of its newest turn, the turn and call that spawned it, and
     the input + output tokens and cost that its calls reported.
@@ -108,31 +108,31 @@ def show(name: str, options: CommandOptions) -> None:
     Example: nexus session show main
     """
     with options.open(reads_stored=True, needs_config=False) as nx:
-        facts = _session_facts(nx, name)
-        usage = reported_usage(nx, facts["session"])
-        workers = worker_tree(nx, facts["session"])
+        details = _session_details(nx, name)
+        usage = reported_usage(nx, details["session"])
+        workers = worker_tree(nx, details["session"])
     count = sum(worker.count() for worker in workers)
-    rows = [*_fact_rows(facts), *zip(("reported", "cost"), usage.lines(), strict=True)]
+    rows = [*_detail_rows(details), *zip(("reported", "cost"), usage.lines(), strict=True)]
     rows.append(("spawned", f"{count:,} session{'s' if count != 1 else ''}" if count else ""))
-    value = {**facts, "reported": msgspec.to_builtins(usage), "workers": msgspec.to_builtins(workers)}
+    value = {**details, "reported": msgspec.to_builtins(usage), "workers": msgspec.to_builtins(workers)}
     tree = (line for worker in workers for line in worker.lines())
     options.report(value, *(f"{name:<14} {printable(text)}" for name, text in rows if text), *tree)
 
 
-def _session_facts(nx: Engine, name: str) -> dict[str, Any]:
-    """Return the facts, counts and relations of a session, read in one snapshot. Raises NoSuchSession."""
+def _session_details(nx: Engine, name: str) -> dict[str, Any]:
+    """Return the metadata, counts and relations of a session, read in one snapshot. Raises NoSuchSession."""
     with nx.ledger.snapshot():
         label = resolve_session(nx, name)
         info = nx.ledger.sessions.info(label)
         thread = nx.ledger.thread_info(label)
-        facts = nx.ledger.sessions.metadata(label)
+        metadata = nx.ledger.sessions.metadata(label)
         live = nx.ledger.live(label)
         checkpoint = live.checkpoint
         return {
             "session": label,
             "thread": thread.id,
-            **msgspec.to_builtins(facts),
-            "status": facts.status,
+            **msgspec.to_builtins(metadata),
+            "status": metadata.status,
             **{name: getattr(info, name) for name in NUMBERS},
             "entries": thread.head_seq,
             "first_ms": info.first_ms,
@@ -159,33 +159,33 @@ def _fork_source(nx: Engine, thread: Thread) -> dict[str, Any] | None:
     return {"thread": thread.parent, "entry": thread.fork_seq, "sessions": current, "once_of": former}
 
 
-def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of facts; a text is empty for a fact that the session lacks."""
+def _detail_rows(details: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of details; a text is empty for a detail that the session lacks."""
     for name in ("session", "title", "status", "persona", "task", "task_status", "origin", "origin_id", "routing_key"):
-        yield name.replace("_", " "), facts.get(name, "")
-    if parent := facts.get("parent_session"):
+        yield name.replace("_", " "), details.get(name, "")
+    if parent := details.get("parent_session"):
         turn = ""
-        if "parent_turn" in facts:
-            turn = f", turn {facts['parent_turn']}"
+        if "parent_turn" in details:
+            turn = f", turn {details['parent_turn']}"
         call = ""
-        if "parent_call_id" in facts:
-            call = f", call {facts['parent_call_id']}"
+        if "parent_call_id" in details:
+            call = f", call {details['parent_call_id']}"
         yield "spawned by", f"{parent}{turn}{call}"
-    yield "project", facts["project"]
-    yield "aliases", ", ".join(facts["aliases"])
-    yield "thread", str(facts["thread"])
-    if source := facts["forked_from"]:
+    yield "project", details["project"]
+    yield "aliases", ", ".join(details["aliases"])
+    yield "thread", str(details["thread"])
+    if source := details["forked_from"]:
         former = "of no current session"
         if source["once_of"]:
             former = f"formerly of {', '.join(source['once_of'])}"
         owner = ", ".join(source["sessions"]) or former
         yield "forked from", f"thread {source['thread']} ({owner}), at entry {source['entry']}"
     for name in (*NUMBERS, "entries"):
-        yield name, f"{facts[name]:,}"
-    yield "first", format_time(facts["first_ms"])
-    yield "last", format_time(facts["last_ms"])
-    yield "open turn", str(facts["open_turn"] or "")
-    checkpoint = facts["shown_from"]
+        yield name, f"{details[name]:,}"
+    yield "first", format_time(details["first_ms"])
+    yield "last", format_time(details["last_ms"])
+    yield "open turn", str(details["open_turn"] or "")
+    checkpoint = details["shown_from"]
     shown = "all messages"
     if checkpoint and checkpoint["kind"] == "clear":
         shown = f"messages after the clear at entry {checkpoint['entry']}"
@@ -195,8 +195,8 @@ def _fact_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"(compaction at entry {checkpoint['entry']}), then messages from entry {checkpoint['first_kept']} on"
         )
     yield "shown", shown
-    yield "undone", ", ".join(f"compaction at entry {seq}" for seq in facts["undone"])
-    yield "pins", ", ".join(f"{pin['seq']}.{pin['ord']}" for pin in facts["pins"])
+    yield "undone", ", ".join(f"compaction at entry {seq}" for seq in details["undone"])
+    yield "pins", ", ".join(f"{pin['seq']}.{pin['ord']}" for pin in details["pins"])
 
 
 @command.subcommand("turns")
@@ -298,31 +298,31 @@ def aliases(options: CommandOptions, every: bool) -> None:
     ALIASES.print(changes, options)
 
 
-@command.subcommand("set", epilog=f"Facts: {', '.join(SETTABLE)}.")
+@command.subcommand("set", epilog=f"Fields: {', '.join(SETTABLE)}.")
 @session_argument("name")
-@click.argument("facts", nargs=-1, required=True, metavar="FACTS…")
-def set_(name: str, facts: tuple[str, ...], options: CommandOptions) -> None:
-    """Set facts of session NAME. FACTS are NAME=VALUE pairs; an empty value removes a fact.
+@click.argument("fields", nargs=-1, required=True, metavar="FIELDS…")
+def set_(name: str, fields: tuple[str, ...], options: CommandOptions) -> None:
+    """Set metadata of session NAME. FIELDS are NAME=VALUE pairs; an empty value removes a field.
 
     Example: nexus session set scout persona=Scout task="find the slow query" parent_session=main
     """
-    values = _parse_facts(facts)
+    values = _parse_fields(fields)
     with options.session(name) as (nx, label):
         move = nx.ledger.sessions.update(label, f"set {', '.join(values)}", **values)
     options.report(move, f"Session {quoted(label)}: set {', '.join(values)}.")
 
 
-def _parse_facts(facts: tuple[str, ...]) -> dict[str, Any]:
+def _parse_fields(fields: tuple[str, ...]) -> dict[str, Any]:
     """Return the values of `name=value` pairs. Raises UsageError."""
     values: dict[str, Any] = {}
-    for fact in facts:
-        name, equals, value = fact.partition("=")
+    for field in fields:
+        name, equals, value = field.partition("=")
         if not equals:
-            raise click.UsageError(f"{fact!r} is not NAME=VALUE, such as persona=Scout")
+            raise click.UsageError(f"{field!r} is not NAME=VALUE, such as persona=Scout")
         if name == "status":
             raise click.UsageError("the status is set by `nexus session archive`, `restore` and `delete`")
         if name not in SETTABLE:
-            raise click.UsageError(f"unknown fact {name!r} (facts: {', '.join(SETTABLE)})")
+            raise click.UsageError(f"unknown field {name!r} (fields: {', '.join(SETTABLE)})")
         if name == "parent_turn" and not (value or "0").isdecimal():
             raise click.UsageError(f"parent_turn is not a turn number: {value!r}")
         # A number of 15 digits fits into SQLite's 64-bit integers; a longer one names no turn either.

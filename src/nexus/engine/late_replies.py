@@ -73,7 +73,7 @@ def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
     if waiting.base is not None and commit.follows is not None:
         _check_history(ledger, waiting.session, waiting.base[0], *commit.follows)
     try:
-        ledger.commit(waiting.session, commit, waiting.facts)
+        ledger.commit(waiting.session, commit, waiting.metadata)
     except (TurnSuperseded, HeadMoved, IdempotencyConflict):
         if waiting.base is not None:
             try:
@@ -82,7 +82,7 @@ def record_unrecorded(ledger: Ledger, waiting: UnrecordedReply) -> None:
                 if error.code == "bad_entry":
                     raise
         else:  # it brings its own event
-            ledger.commit(waiting.session, replace(commit, follows=None, assembly=None, cut=None), waiting.facts)
+            ledger.commit(waiting.session, replace(commit, follows=None, assembly=None, cut=None), waiting.metadata)
     except BadReference as error:
         if error.code == "bad_entry":
             raise

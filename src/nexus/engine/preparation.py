@@ -25,7 +25,7 @@ from nexus.assembly.window_cache import WindowCache
 from nexus.context import StoredEvent
 from nexus.engine.reported_limits import LearnedLimits
 from nexus.ledger.sqlite import SqliteLedger
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import LedgerStore, SessionStore
 from nexus.policy import decide
 from nexus.policy.authorization import AuthorizedRequest, authorize, owning_names, session_person
 from nexus.render.context_json import RENDERERS
@@ -282,7 +282,7 @@ class Preparation:
         return (*warnings, retired)
 
 
-def _owning_names_now(store: LedgerStore, label: str) -> list[str]:
+def _owning_names_now(store: SessionStore, label: str) -> list[str]:
     """Return the names of a session's owner as they were at one moment; most requests need none."""
     with store.snapshot():
         return owning_names(store, label)

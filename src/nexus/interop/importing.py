@@ -274,7 +274,7 @@ def _import_path(
     if new and parent and not stored and not dry_run:
         at = base.get(after, 0)
         at += base.get(f"{after}:end") == at + 1  # include the end of the turn
-        head = _fork(nx, label, parent, at, _facts(transcript))
+        head = _fork(nx, label, parent, at, _metadata(transcript))
 
     # The newest stored step of the path is not the head: the session was continued here, so the rest becomes a fork.
     while new and (last := _newest_of_path(stored, steps, transcript.after, head)) < head:
@@ -306,7 +306,7 @@ def _append(
         return True
     if is_first:
         entries[0] = _with_source(entries[0], transcript)
-    result = nx.ledger.store.commit(label, Commit(tuple(entries), expected_head=head), _facts(transcript))
+    result = nx.ledger.store.commit(label, Commit(tuple(entries), expected_head=head), _metadata(transcript))
     return result.added > 0
 
 
@@ -390,16 +390,16 @@ def _move(
     if was_incomplete:
         note = f"a message was incomplete at the last import and has been completed; {old!r} (deleted) has the session before"
     if not dry_run and pointer is not None:
-        nx.ledger.store.fork(old, label, at, facts=_facts(transcript), expected_number=0)
+        nx.ledger.store.fork(old, label, at, metadata=_metadata(transcript), expected_number=0)
         entries = tuple(ledger_entries(nx, steps, first_keys, at))
-        nx.ledger.store.commit(old, Commit(entries, expected_head=at), _facts(transcript))
+        nx.ledger.store.commit(old, Commit(entries, expected_head=at), _metadata(transcript))
         status: SessionStatus = "active" if abandoned_keys else "archived"
         if was_incomplete:
             status = "deleted"
-        former = replace(_facts(transcript), status=status)
+        former = replace(_metadata(transcript), status=status)
         thread = nx.ledger.store.thread_of(old)
         reason = f"import: {note}"
-        moves = [
+        updates = [
             NewRefUpdate(label, thread, reason, None, pointer.number),
             NewRefUpdate(old, pointer.thread, reason, former, 1),
         ]
@@ -408,7 +408,7 @@ def _move(
             head_now, _ = nx.ledger.store.head(pointer.thread or 0)
             if head_now != head:
                 raise HeadMoved(label, head, head_now)
-            nx.ledger.store.update_refs(moves)
+            nx.ledger.store.update_refs(updates)
             undo.pop_all()
     return _report(transcript, label, steps, added, status=_status(nx, label), note=note, dry_run=dry_run)
 
@@ -457,7 +457,7 @@ def _report(
     )
 
 
-def _facts(transcript: Transcript) -> SessionMetadata:
+def _metadata(transcript: Transcript) -> SessionMetadata:
     return SessionMetadata(
         routing_key=transcript.source_id if transcript.format == "nanobot" else "",  # `channel:chat_id`
         title=transcript.shown_title,
@@ -488,8 +488,8 @@ def _is_continued(nx: Engine, transcript: Transcript, label: str) -> bool:
     """Return True if a session is of the transcript's conversation, and ends before or in its steps."""
     if nx.ledger.store.thread_of(label) is None:
         return False
-    facts = nx.ledger.sessions.metadata(label)
-    if (facts.origin, facts.origin_id) != (transcript.format, transcript.source_id):
+    metadata = nx.ledger.sessions.metadata(label)
+    if (metadata.origin, metadata.origin_id) != (transcript.format, transcript.source_id):
         return False
     if transcript.after in nx.ledger.store.known_keys(label):
         return True
@@ -528,11 +528,13 @@ def _state(nx: Engine, label: str) -> tuple[dict[str, int], int]:
         return nx.ledger.store.known_keys(label), nx.ledger.store.head(thread)[0] if thread is not None else 0
 
 
-def _fork(nx: Engine, label: str, source: str, at: int, facts: SessionMetadata | None) -> int:
+def _fork(nx: Engine, label: str, source: str, at: int, metadata: SessionMetadata | None) -> int:
     """Create a session that continues another one and return its head. Raises HeadMoved if it was just created."""
     last = nx.ledger.store.session(label)
     number = last.number if last is not None else 0
-    return nx.ledger.store.thread(nx.ledger.store.fork(label, source, at, facts=facts, expected_number=number)).head_seq
+    return nx.ledger.store.thread(
+        nx.ledger.store.fork(label, source, at, metadata=metadata, expected_number=number)
+    ).head_seq
 
 
 def ledger_entries(nx: Engine, steps: tuple[Step, ...], stored: Mapping[str, int], head: int) -> Iterator[NewEntry]:

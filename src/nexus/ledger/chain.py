@@ -52,7 +52,7 @@ def decision_hash(before: bytes, columns: tuple[str, int, str, int, str, int, st
 
 def move_hash(tenant: str, before: bytes, move: MoveRecord) -> bytes:
     """Return the chain value after a pointer update; `before` is the label's previous chain value."""
-    columns = (move.label, move.number, move.thread, move.facts, move.reason, move.at_ms)
+    columns = (move.label, move.number, move.thread, move.metadata, move.reason, move.at_ms)
     return hashlib.sha256(_encode(("nexus-move-1", tenant, before, columns))).digest()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nexus.errors import BadReference
 from nexus.ledger.replay import live_checkpoints
 from nexus.ledger.sessions import holder_of
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore, LedgerStore
 from nexus.types.ledger_entries import Commit, Cut, NewEntry
 
 
@@ -30,7 +30,7 @@ def undo_cut(store: LedgerStore, thread: int, cut: Cut) -> list[str]:
     raise BadReference(f"no session has cut {cut.number} any more: it was rewound or deleted", code="no_such_cut")
 
 
-def _threads_with(store: LedgerStore, thread: int, cut: Cut) -> Iterator[int]:
+def _threads_with(store: HistoryStore, thread: int, cut: Cut) -> Iterator[int]:
     """Yield the threads whose paths have a thread's cut: the one that it was made on, and those that continue it.
 
     Threads of other conversations may have an equal cut.
@@ -43,7 +43,7 @@ def _threads_with(store: LedgerStore, thread: int, cut: Cut) -> Iterator[int]:
             waiting += store.forks(sharing)
 
 
-def _undo(store: LedgerStore, label: str, thread: int, cut: Cut) -> bool:
+def _undo(store: HistoryStore, label: str, thread: int, cut: Cut) -> bool:
     """Undo a cut in one session; return False if it is undone there."""
     if live_checkpoints(store.checkpoints(thread, replaced=False)).changed_at > cut.at_seq:
         return False

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from nexus.errors import HeadMoved
 from nexus.ledger.sessions import Document
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import DocumentStore, SessionStore
 
 AGENT = "nexus:agent"
 CONFIGURATION = "nexus:configuration"
@@ -33,7 +33,7 @@ Change: TypeAlias = Callable[[dict[str, Any] | None], dict[str, Any]]
 """Returns the next body of a document, given the present one; None if there is no document."""
 
 
-def change_document(store: LedgerStore, kind: str, name: str, change: Change) -> tuple[dict[str, Any], bool]:
+def change_document(store: DocumentStore, kind: str, name: str, change: Change) -> tuple[dict[str, Any], bool]:
     """Replace a document by the result of `change`; return its body, and whether it was written.
 
     `change` may alter the body that it gets. It is called again with the newer version if another writer came first, so it
@@ -55,7 +55,7 @@ def change_document(store: LedgerStore, kind: str, name: str, change: Change) ->
     raise AssertionError  # the last try returns or raises
 
 
-def pages_of(store: LedgerStore, kind: str) -> Iterator[list[Document]]:
+def pages_of(store: DocumentStore, kind: str) -> Iterator[list[Document]]:
     """Yield the documents of a kind by name, some at a time: there may be more than fit in memory."""
     after = ""
     while page := store.documents(kind, after=after, limit=PAGE):
@@ -63,7 +63,7 @@ def pages_of(store: LedgerStore, kind: str) -> Iterator[list[Document]]:
         after = page[-1].name
 
 
-def hidden_threads(store: LedgerStore, kind: str, name: str) -> set[int]:
+def hidden_threads(store: SessionStore, kind: str, name: str) -> set[int]:
     """Return the threads with a document's versions from before it was moved out of a hidden session."""
     if kind not in HIDDEN:
         return set()

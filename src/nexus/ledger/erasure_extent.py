@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nexus.ledger.documents import AGENT, CONFIGURATION, PROFILE, PROXY_CALL, hidden_threads, pages_of
 from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, Document, QueuedEvent, SessionInfo
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import DocumentStore, HistoryStore, LedgerStore, SessionStore
 from nexus.types.decoding import decodable
 
 
@@ -25,9 +25,11 @@ class Erasure(Struct, frozen=True):
     """Kinds and names."""
 
 
-def late_replies(store: LedgerStore, label: str) -> list[SessionInfo]:
+def late_replies(store: SessionStore, label: str) -> list[SessionInfo]:
     """Return the sessions with late replies to turns of a session, newest first."""
-    late = [update for update in store.owned(label) if LATE_MARK in update.label and update.facts.origin == LATE_REPLY]
+    late = [
+        update for update in store.owned(label) if LATE_MARK in update.label and update.metadata.origin == LATE_REPLY
+    ]
     infos = [info for update in late if (info := store.session_info(update.label)) is not None]
     return sorted(infos, key=lambda info: (-info.last_ms, info.label))
 
@@ -62,7 +64,7 @@ def of_sessions(
     return Erasure(threads, labels, events, documents)
 
 
-def reports_of(store: LedgerStore, threads: Collection[int]) -> list[tuple[str, str]]:
+def reports_of(store: DocumentStore, threads: Collection[int]) -> list[tuple[str, str]]:
     """Return kinds and names of the reports of a proxy's calls that are recorded on threads."""
     pages = pages_of(store, PROXY_CALL)
     return [(report.kind, report.name) for page in pages for report in page if report.body.get("thread") in threads]
@@ -124,7 +126,7 @@ def _owner(document: Document) -> str:
         return ""
 
 
-def _threads_only_of(store: LedgerStore, label: str) -> set[int]:
+def _threads_only_of(store: SessionStore, label: str) -> set[int]:
     """Return every thread that a session or one of its names ever pointed to and no other session uses.
 
     An alias may be the session's name from before it was renamed, with threads of that time.
@@ -133,12 +135,12 @@ def _threads_only_of(store: LedgerStore, label: str) -> set[int]:
     return {thread for thread in threads if not _users(store, thread) - {label}}
 
 
-def _users(store: LedgerStore, thread: int) -> set[str]:
+def _users(store: SessionStore, thread: int) -> set[str]:
     """Return the labels that point to a thread now."""
     return set(store.labels_of(thread, every=True))
 
 
-def _ever(store: LedgerStore, label: str) -> set[int]:
+def _ever(store: SessionStore, label: str) -> set[int]:
     """Return every thread that a label pointed to."""
     return {update.thread for update in store.ref_updates(label) if update.thread is not None}
 
@@ -157,7 +159,7 @@ def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
         waiting += sorted(found)
 
 
-def _principals(store: LedgerStore, info: SessionInfo) -> set[str]:
+def _principals(store: HistoryStore, info: SessionInfo) -> set[str]:
     """Return who spoke in a session; a direct session without a word belongs to the person that it names."""
     entries = store.entries(info.thread)
     names = {str(entry.body["principal"]) for entry in entries if entry.body.get("principal")}

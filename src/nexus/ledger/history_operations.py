@@ -19,7 +19,7 @@ from nexus.ledger.sessions import (
     SessionMetadata,
     Thread,
 )
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore, LedgerStore
 from nexus.ledger.upkeep import Upkeep
 from nexus.types.ledger_entries import (
     Commit,
@@ -63,9 +63,9 @@ class Ledger:
 
     # appending ---------------------------------------------------------------------------------------------------
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         """Write everything in one transaction; see `LedgerStore.commit`."""
-        committed = self.store.commit(session, commit, facts)
+        committed = self.store.commit(session, commit, metadata)
         if committed.added:
             begun = self._begun.setdefault(committed.thread, set())
             if commit.entries[-1].kind in ("completed", "failed"):
@@ -168,10 +168,10 @@ class Ledger:
         at = last_entry_of(self.store, source, turn, seq)
         reason = f"fork of {source} at entry {at}"
         number = last.number if last is not None else 0
-        inherited = newest_update(self.store, source).facts
+        inherited = newest_update(self.store, source).metadata
         owner = label_of(self.store, source)
-        facts = SessionMetadata(title=inherited.title, persona=inherited.persona, owner_session=owner)
-        return self.store.fork(session, source, at, reason=reason, facts=facts, expected_number=number)
+        metadata = SessionMetadata(title=inherited.title, persona=inherited.persona, owner_session=owner)
+        return self.store.fork(session, source, at, reason=reason, metadata=metadata, expected_number=number)
 
     def rewind(self, session: str, *, turn: int | None = None, seq: int | None = None) -> int:
         """Move a session back to the end of a turn (0: the beginning) or to an entry. Returns the new thread.
@@ -253,7 +253,7 @@ class Ledger:
         return self.store.checkpoints(self.thread(session))
 
 
-def _mark(store: LedgerStore, session: str, marks: list[Entry], entry: NewEntry) -> None:
+def _mark(store: HistoryStore, session: str, marks: list[Entry], entry: NewEntry) -> None:
     store.commit(session, Commit((entry,), expected_checkpoint=marks[0].seq if marks else 0))
 
 

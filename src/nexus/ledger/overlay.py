@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from nexus.ledger.recorded_calls import last_of_view
 from nexus.ledger.replay import conversation_rows, pin_entries
 from nexus.ledger.sessions import Thread
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore, LedgerStore
 from nexus.types.ledger_entries import STEPS, AssemblyRow, Cut, Entry, MessageRef, StoredMessage
 
 _BACK = 4
@@ -133,7 +133,7 @@ class PathOverlay:
         return iter(self._store.entries(self._thread, after, until) if self._thread is not None else ())
 
 
-def open_event(store: LedgerStore, thread: int) -> tuple[tuple[Entry, ...], bool]:
+def open_event(store: HistoryStore, thread: int) -> tuple[tuple[Entry, ...], bool]:
     """Return the newest turn's entries that no reply answers, and True if the turn begins with them.
 
     They are user messages and results behind the turn's last whole reply. Marks of failures, and what had arrived of a
@@ -155,7 +155,7 @@ def open_event(store: LedgerStore, thread: int) -> tuple[tuple[Entry, ...], bool
     return tuple(reversed(pending)), starts_turn
 
 
-def _newest_first(store: LedgerStore, thread: int, head: int) -> Iterator[Entry]:
+def _newest_first(store: HistoryStore, thread: int, head: int) -> Iterator[Entry]:
     for until in range(head, 0, -_BACK):
         yield from reversed(list(store.entries(thread, max(until - _BACK, 0), until)))
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from msgspec import Struct
 
 from nexus.errors import BadReference
-from nexus.ledger.store import LedgerStore, unknown_session
+from nexus.ledger.store import HistoryStore, LedgerStore, unknown_session
 from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import AssemblyRow
 
@@ -46,7 +46,7 @@ def recorded_call(store: LedgerStore, session: str, turn: int, number: int | Non
 
 
 def recorded_call_on(
-    store: LedgerStore, thread: int, session: str, turn: int, number: int | None = None
+    store: HistoryStore, thread: int, session: str, turn: int, number: int | None = None
 ) -> RecordedCall:
     """Return call `number` of a turn on a thread, which `session` may have left since. Raises BadReference."""
     turns = store.thread(thread).turn
@@ -66,7 +66,7 @@ def recorded_call_on(
     return RecordedCall(session, thread, turn, wanted, len(rows), rows[wanted - 1])
 
 
-def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
+def call_before(store: HistoryStore, call: RecordedCall) -> RecordedCall | None:
     """Return the previous recorded call of any model and view; None for the first."""
     row = _row_before(store, call.thread, call.row.seq - 1)
     if row is None:
@@ -74,7 +74,7 @@ def call_before(store: LedgerStore, call: RecordedCall) -> RecordedCall | None:
     return _call_of(store, call.thread, call.session, row)
 
 
-def recorded_call_at(store: LedgerStore, thread: int, session: str, seq: int) -> RecordedCall:
+def recorded_call_at(store: HistoryStore, thread: int, session: str, seq: int) -> RecordedCall:
     """Return the newest call at or before entry `seq` of a thread. Raises BadReference if there is none."""
     row = _row_before(store, thread, seq)
     if row is None:
@@ -82,12 +82,12 @@ def recorded_call_at(store: LedgerStore, thread: int, session: str, seq: int) ->
     return _call_of(store, thread, session, row)
 
 
-def last_of_view(store: LedgerStore, thread: int, view: str, until: int) -> AssemblyRow | None:
+def last_of_view(store: HistoryStore, thread: int, view: str, until: int) -> AssemblyRow | None:
     """Return the newest manifest of a view at or before entry `until`."""
     return _row_before(store, thread, until, view)
 
 
-def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
+def last_call(store: HistoryStore, thread: int) -> AssemblyRow | None:
     """Return the newest manifest of a thread, whatever its view."""
     head = store.thread(thread).head_seq
     near = store.assemblies(thread, max(head - _NEAR, 0), head)
@@ -96,7 +96,7 @@ def last_call(store: LedgerStore, thread: int) -> AssemblyRow | None:
     return _row_before(store, thread, head - _NEAR)
 
 
-def last_model(store: LedgerStore, thread: int) -> str:
+def last_model(store: HistoryStore, thread: int) -> str:
     """Return the model of the newest message whose model is stored, as imported files state it; empty without one."""
     until = store.thread(thread).head_seq
     while until > 0:
@@ -108,14 +108,14 @@ def last_model(store: LedgerStore, thread: int) -> str:
     return ""
 
 
-def _call_of(store: LedgerStore, thread: int, session: str, row: AssemblyRow) -> RecordedCall:
+def _call_of(store: HistoryStore, thread: int, session: str, row: AssemblyRow) -> RecordedCall:
     turn = next(iter(store.entries(thread, row.seq - 1, row.seq))).turn
     rows = _rows(store, thread, turn)
     number = next(place for place, other in enumerate(rows, 1) if other.seq == row.seq)
     return RecordedCall(session, thread, turn, number, len(rows), row)
 
 
-def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:
+def _row_before(store: HistoryStore, thread: int, until: int, view: str = "") -> AssemblyRow | None:
     step = _NEAR
     while until > 0:
         after = max(until - step, 0)
@@ -127,7 +127,7 @@ def _row_before(store: LedgerStore, thread: int, until: int, view: str = "") -> 
     return None
 
 
-def _rows(store: LedgerStore, thread: int, turn: int) -> list[AssemblyRow]:
+def _rows(store: HistoryStore, thread: int, turn: int) -> list[AssemblyRow]:
     """Return the manifests of a turn's calls, oldest first."""
     seqs = range(1, store.thread(thread).head_seq + 1)
     # Turns rise with the entries, so the last entry before a turn is found without reading all of them.

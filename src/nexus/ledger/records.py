@@ -94,12 +94,13 @@ class AssemblyRecord(Struct, frozen=True, tag="assembly", tag_field="record"):
 
 
 class MoveRecord(Struct, frozen=True, tag="move", tag_field="record"):
-    """Update of a session's pointer. `facts` is the metadata as JSON text."""
+    """Update of a session's pointer."""
 
     label: str
     number: int
     thread: int | None
-    facts: str
+    metadata: str = field(name="facts")
+    """The session's metadata as JSON text."""
     reason: str
     at_ms: int
     hash: bytes

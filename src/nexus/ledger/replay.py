@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nexus.ledger.store import LedgerStore, unknown_session
+from nexus.ledger.store import HistoryStore, LedgerStore, unknown_session
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Compaction, Entry, MessageRef, NewEntry, StoredMessage
 from nexus.types.message import Message
@@ -146,7 +146,7 @@ def pin_entries(pins: Iterable[MessageRef]) -> list[Entry]:
     return [Entry(0, "pin", 0, 0, {"seq": pin.seq, "ord": pin.ord}, (), b"") for pin in pins]
 
 
-def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
+def visible_messages(store: HistoryStore, thread: int) -> VisibleMessages:
     """Return the compaction-aware history of a thread: the current summary and the messages that it kept."""
     mark = live_checkpoints(store.checkpoints(thread, replaced=False)).checkpoint
     first = visible_start(mark)
@@ -157,7 +157,7 @@ def visible_messages(store: LedgerStore, thread: int) -> VisibleMessages:
     return VisibleMessages(summary, first.seq, tuple(row for row in rows if row.ref >= first))
 
 
-def entries_from_turn(store: LedgerStore, thread: int, turn: int) -> list[Entry]:
+def entries_from_turn(store: HistoryStore, thread: int, turn: int) -> list[Entry]:
     """Return a thread's entries from a turn's first one on, read from the newest back."""
     entries: list[Entry] = []
     until = store.thread(thread).head_seq

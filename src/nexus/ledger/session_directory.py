@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nexus.errors import BadReference
 from nexus.ledger.replay import Ancestor
 from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionInfo, SessionMetadata
-from nexus.ledger.store import LedgerStore, unknown_session
+from nexus.ledger.store import HistoryStore, LedgerStore, SessionStore, unknown_session
 from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import STEPS, Commit
 
@@ -42,7 +42,7 @@ def newest_update(store: LedgerStore, session: str) -> RefUpdate:
     return update
 
 
-def thread_of(store: LedgerStore, session: str) -> int:
+def thread_of(store: SessionStore, session: str) -> int:
     """Return the thread of a session. Raises NoSuchSession."""
     thread = store.thread_of(session)
     if thread is None:
@@ -50,7 +50,7 @@ def thread_of(store: LedgerStore, session: str) -> int:
     return thread
 
 
-def turn_at(store: LedgerStore, thread: int, seq: int) -> int:
+def turn_at(store: HistoryStore, thread: int, seq: int) -> int:
     """Return the turn of an entry on a thread's path."""
     return next(iter(store.entries(thread, seq - 1, seq))).turn
 
@@ -74,10 +74,10 @@ def last_entry_of(store: LedgerStore, session: str, turn: int | None, seq: int |
     return low
 
 
-def with_parent(store: LedgerStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
+def with_parent(store: SessionStore, spawned: Iterable[SessionInfo], reason: str, **parent: Any) -> list[NewRefUpdate]:
     """Return the updates that give sessions another parent (`parent_…` of SessionMetadata)."""
     newest = [update for session in spawned if (update := store.session(session.label)) is not None]
-    return [NewRefUpdate(o.label, o.thread, reason, replace(o.facts, **parent), o.number) for o in newest]
+    return [NewRefUpdate(o.label, o.thread, reason, replace(o.metadata, **parent), o.number) for o in newest]
 
 
 class SessionDirectory:
@@ -86,11 +86,11 @@ class SessionDirectory:
     def __init__(self, store: LedgerStore) -> None:
         self._store = store
 
-    def create(self, session: str, facts: SessionMetadata | None = None) -> int:
+    def create(self, session: str, metadata: SessionMetadata | None = None) -> int:
         """Make a session without any message; returns its thread. Raises BadReference if the name is taken."""
         if self._store.resolve(session) is not None:
             raise BadReference(f"session {session!r} exists (fork it, or choose another name)")
-        return self._store.commit(session, Commit(), facts or SessionMetadata()).thread
+        return self._store.commit(session, Commit(), metadata or SessionMetadata()).thread
 
     def list(self, *, every: bool = False, limit: int | None = None, offset: int = 0) -> _List[SessionInfo]:
         """Return the active sessions, newest first; `every` adds archived and deleted ones.
@@ -120,7 +120,7 @@ class SessionDirectory:
 
     def metadata(self, session: str) -> SessionMetadata:
         """Return a session's metadata. Raises NoSuchSession."""
-        return newest_update(self._store, session).facts
+        return newest_update(self._store, session).metadata
 
     def ref_updates(self, session: str) -> _List[RefUpdate]:
         """Return every update of the session's pointer, oldest first."""
@@ -140,10 +140,10 @@ class SessionDirectory:
         back = NewRefUpdate(last.label, old.thread, f"back to update {number}", None, last.number)
         return self._store.update_refs([back])[0]
 
-    def update(self, session: str, reason: str = "updated", **facts: Any) -> RefUpdate:
+    def update(self, session: str, reason: str = "updated", **fields: Any) -> RefUpdate:
         """Change fields of a session's metadata. Raises NoSuchSession, BadReference."""
         old = newest_update(self._store, session)
-        new = NewRefUpdate(old.label, old.thread, reason, replace(old.facts, **facts), old.number)
+        new = NewRefUpdate(old.label, old.thread, reason, replace(old.metadata, **fields), old.number)
         return self._store.update_refs([new])[0]
 
     def archive(self, session: str) -> RefUpdate:
@@ -170,11 +170,13 @@ class SessionDirectory:
         aliases += [Alias(a.name, new, a.reason) for a in current_aliases if a.target == old.label and a.name != new]
         aliases.append(Alias(old.label, new, reason or "renamed"))
         existing = self._store.session(new)
-        moves = [
+        updates = [
             NewRefUpdate(old.label, None, f"renamed to {new}", None, old.number),
-            NewRefUpdate(new, old.thread, f"renamed from {old.label}", old.facts, existing.number if existing else 0),
+            NewRefUpdate(
+                new, old.thread, f"renamed from {old.label}", old.metadata, existing.number if existing else 0
+            ),
         ]
-        return self._store.update_refs(moves, aliases)[1]
+        return self._store.update_refs(updates, aliases)[1]
 
     def merge(self, session: str, into: str, reason: str = "") -> RefUpdate:
         """Redirect one session's name to another session. Returns the update of the archived first session.
@@ -191,12 +193,12 @@ class SessionDirectory:
             number += 1
             archive_label = f"{old.label}~merged-{number}"
         spawned = self._store.spawned(old.label)
-        moves = [
+        updates = [
             NewRefUpdate(old.label, None, f"merged into {target.label}", None, old.number),
-            NewRefUpdate(archive_label, old.thread, f"was {old.label}", replace(old.facts, status="archived")),
+            NewRefUpdate(archive_label, old.thread, f"was {old.label}", replace(old.metadata, status="archived")),
             *with_parent(self._store, spawned, f"the parent is {archive_label} now", parent_session=archive_label),
         ]
-        return self._store.update_refs(moves, [Alias(old.label, target.label, reason or "merged")])[1]
+        return self._store.update_refs(updates, [Alias(old.label, target.label, reason or "merged")])[1]
 
     def alias(self, name: str, session: str, reason: str = "") -> None:
         """Point a name to a session. Raises NoSuchSession, and BadReference if the name is a session itself."""

@@ -58,17 +58,17 @@ class SessionMetadata(Struct, frozen=True, omit_defaults=True):
     """Label of the session that this one is a fork of, and whose owner it therefore has."""
 
 
-def checked(facts: SessionMetadata) -> SessionMetadata:
+def checked(metadata: SessionMetadata) -> SessionMetadata:
     """Return the metadata if every field is valid. Raises BadReference."""
     try:
-        return msgspec.convert(msgspec.to_builtins(facts), decodable(SessionMetadata))
+        return msgspec.convert(msgspec.to_builtins(metadata), decodable(SessionMetadata))
     except (msgspec.ValidationError, TypeError) as error:
         raise BadReference(f"session metadata is invalid: {error} (nothing was stored)") from error
 
 
-def parent_of(facts: SessionMetadata) -> tuple[str, int, str]:
+def parent_of(metadata: SessionMetadata) -> tuple[str, int, str]:
     """Return the parent session, turn and call of a session."""
-    return facts.parent_session, facts.parent_turn, facts.parent_call_id
+    return metadata.parent_session, metadata.parent_turn, metadata.parent_call_id
 
 
 class RefUpdate(Struct, frozen=True):
@@ -79,14 +79,14 @@ class RefUpdate(Struct, frozen=True):
     """Count of the label's updates, from 1."""
     thread: int | None
     """Thread that the session points to from now on; None retires the label."""
-    facts: SessionMetadata
+    metadata: SessionMetadata = field(name="facts")
     reason: str
     """`created`, `fork`, `rewind`, `archived`, …."""
     at_ms: int
 
 
 class NewRefUpdate(Struct, frozen=True):
-    """Pointer update to append. `facts` None keeps the label's metadata.
+    """Pointer update to append. `metadata` None keeps the label's metadata.
 
     `expected_number` rejects the update if another one came first.
     """
@@ -94,7 +94,7 @@ class NewRefUpdate(Struct, frozen=True):
     label: str
     thread: int | None
     reason: str
-    facts: SessionMetadata | None = None
+    metadata: SessionMetadata | None = field(default=None, name="facts")
     expected_number: int | None = None
 
 

@@ -2,6 +2,8 @@
 
 A store is bound to one tenant and sees no other tenant's rows. Methods are synchronous and may be called from any
 thread; all raise `LedgerError` subclasses. Text is returned unchanged, NUL and lone surrogates included.
+
+What needs one part of a store names that part: `SessionStore`, `HistoryStore`, `QueueStore` or `DocumentStore`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,25 @@ from nexus.ledger.sessions import (
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entry, StoredCalibration, StoredMessage
 
 
-class SessionStore(Protocol):
+class TenantStore(Protocol):
+    """What every part of a store has."""
+
+    @property
+    def location(self) -> str:
+        """Location for messages: a file path or a server's name."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """Whose rows this store reads and writes."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Run all reads of this thread on one state of the ledger, whatever others write meanwhile."""
+        ...
+
+
+class SessionStore(TenantStore, Protocol):
     """Names of sessions: labels, aliases, pointer updates and leases."""
 
     def resolve(self, name: str) -> str | None:
@@ -96,7 +116,7 @@ class SessionStore(Protocol):
         """Return all updates of exactly this label, oldest first."""
         ...
 
-    def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
+    def update_refs(self, updates: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
         """Append pointer updates and alias changes in one transaction.
 
         Raises HeadMoved (`expected_number`), and BadReference for an unknown or erased thread, an unknown parent
@@ -122,10 +142,10 @@ class SessionStore(Protocol):
         ...
 
 
-class HistoryStore(Protocol):
+class HistoryStore(TenantStore, Protocol):
     """Threads of entries, which are appended and read, with cuts, manifests, images and idempotency keys."""
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         """Write everything in one transaction, or nothing. A new session gets this metadata.
 
         An entry whose keys are all known adds nothing, and if nothing is new, expectations are not checked: a client
@@ -145,12 +165,12 @@ class HistoryStore(Protocol):
         at_seq: int,
         *,
         reason: str = "fork",
-        facts: SessionMetadata | None = None,
+        metadata: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
         """Point `session` to a new thread that shares `source`'s path up to `at_seq`. Returns the thread.
 
-        `session` may be `source` itself (a rewind). `facts` None keeps the session's metadata. The new thread continues
+        `session` may be `source` itself (a rewind). `metadata` None keeps the session's metadata. The new thread continues
         the one that contains entry `at_seq`, so forks of forks are as shallow as possible. `expected_number` rejects
         the fork if `session` was moved since. Raises NoSuchSession, BadReference, HeadMoved.
         """
@@ -236,7 +256,7 @@ class HistoryStore(Protocol):
         ...
 
 
-class QueueStore(Protocol):
+class QueueStore(TenantStore, Protocol):
     """Events that wait for their turn."""
 
     def accept_events(self, events: Sequence[NewQueuedEvent]) -> list[AcceptedEvent]:
@@ -288,7 +308,7 @@ class QueueStore(Protocol):
         ...
 
 
-class DocumentStore(Protocol):
+class DocumentStore(TenantStore, Protocol):
     """Documents and calibrations: of each, the newest version counts."""
 
     def put_document(
@@ -333,20 +353,6 @@ class DocumentStore(Protocol):
 class LedgerStore(SessionStore, HistoryStore, QueueStore, DocumentStore, Protocol):
     """An append-only store of sessions, with their queue and documents."""
 
-    @property
-    def location(self) -> str:
-        """Location for messages: a file path or a server's name."""
-        ...
-
-    @property
-    def tenant(self) -> str:
-        """Whose rows this store reads and writes."""
-        ...
-
-    def snapshot(self) -> AbstractContextManager[object]:
-        """Run all reads of this thread on one state of the ledger, whatever others write meanwhile."""
-        ...
-
     def close(self) -> None:
         """Close all connections after pending writes. Later calls raise LedgerUnusable."""
         ...
@@ -385,6 +391,6 @@ class LedgerStore(SessionStore, HistoryStore, QueueStore, DocumentStore, Protoco
         ...
 
 
-def unknown_session(store: LedgerStore, session: str) -> NoSuchSession:
+def unknown_session(store: TenantStore, session: str) -> NoSuchSession:
     """Return the error for a session that the store does not have."""
     return NoSuchSession(f"session {session!r} not found in {store.location} (list sessions: nexus sessions)")

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nexus.errors import (
     LedgerError,
@@ -65,7 +65,7 @@ class UnrecordedReply(Struct, frozen=True):
     base: tuple[int, int] | None
     """Thread and seq behind which it is stored if its turn is superseded."""
     commit: Commit
-    facts: SessionMetadata | None = None
+    metadata: SessionMetadata | None = field(default=None, name="facts")
     principal: str = ""
 
     @property

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nexus.ledger.recorded_calls import last_call
 from nexus.ledger.sessions import LATE_REPLY, SessionMetadata
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import LedgerStore, SessionStore
 from nexus.policy import DeniedTool, Grant, Policy, decide
 from nexus.policy.decision import SOURCE
 from nexus.types import session_key
@@ -67,7 +67,7 @@ def authorize(request: Request, policies: Sequence[Policy], store: LedgerStore, 
     return AuthorizedRequest(request, grant.denied_tools, warnings)
 
 
-def owning_names(store: LedgerStore, label: str) -> list[str]:
+def owning_names(store: SessionStore, label: str) -> list[str]:
     """Return the names that determine the owner of a session: its own, and those of the sessions that it comes from.
 
     These are the sessions that it was forked from, and those that spawned it. A `dm:` session belongs to the person that
@@ -83,22 +83,22 @@ def owning_names(store: LedgerStore, label: str) -> list[str]:
         visited.add(at)
         update = store.session(at)
         if update is not None:
-            facts = update.facts
+            metadata = update.metadata
         else:
-            facts = SessionMetadata()
-        if facts.origin == LATE_REPLY:  # its name begins with that of its session
+            metadata = SessionMetadata()
+        if metadata.origin == LATE_REPLY:  # its name begins with that of its session
             names = [other for other in names if other != at]
-            waiting.append(facts.owner_session)
+            waiting.append(metadata.owner_session)
             continue
         if at not in names:
             names.append(at)
         key = session_key.parse(at)
         if key is None or key.kind != "dm":
-            waiting += filter(None, (facts.owner_session, facts.parent_session))
+            waiting += filter(None, (metadata.owner_session, metadata.parent_session))
     return names
 
 
-def session_person(store: LedgerStore, label: str) -> str:
+def session_person(store: SessionStore, label: str) -> str:
     """Return the person that a session is for: of a `dm:` label, or of the one that it leads to or was forked from.
 
     Empty if there is none. `dm:ada` is for `ada`, who is a principal, or the owner key of a service. Raises BadSetting.
@@ -159,13 +159,13 @@ def within_parent(grant: Grant, request: Request, policies: Sequence[Policy], ma
     )
 
 
-def _parent_session(store: LedgerStore, session: str) -> str:
+def _parent_session(store: SessionStore, session: str) -> str:
     update = store.session(session)
     if update is None or update.thread is None:
         label = store.resolve(session)
         update = store.session(label) if label is not None else None
     if update is not None:
-        return update.facts.parent_session
+        return update.metadata.parent_session
     return ""
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from nexus.ledger.documents import PROXY_CALL, pages_of
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import DocumentStore
 from nexus.types.decoding import decodable
 from nexus.types.request import TokenUsage
 
@@ -149,12 +149,12 @@ class Reports:
         return self._newest.get(call_id)
 
 
-def store_report(store: LedgerStore, report: CallReport) -> None:
+def store_report(store: DocumentStore, report: CallReport) -> None:
     """Store a report in the ledger. Raises LedgerError."""
     store.put_document(PROXY_CALL, report.id, msgspec.to_builtins(report))
 
 
-def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
+def stored_report(store: DocumentStore, call_id: str) -> CallReport | None:
     """Return a call's report of the ledger; None if there is none. Raises LedgerError."""
     document = store.document(PROXY_CALL, call_id)
     if document is None:
@@ -162,7 +162,7 @@ def stored_report(store: LedgerStore, call_id: str) -> CallReport | None:
     return msgspec.convert(document.body, decodable(CallReport), strict=False)
 
 
-def stored_reports(store: LedgerStore) -> list[CallReport]:
+def stored_reports(store: DocumentStore) -> list[CallReport]:
     """Return all reports of the ledger, oldest first. Raises LedgerError."""
     pages = pages_of(store, PROXY_CALL)
     documents = (document for page in pages for document in page)

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from nexus.errors import BadSetting, HeadMoved, UnreadableFile
 from nexus.ledger.documents import PROFILE, change_document
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import DocumentStore
 from nexus.types.block import ContextWarning
 from nexus.types.sanitize import sanitize_text
 from nexus.types.user_profile import FIELDS, user_profile_text
@@ -52,7 +52,7 @@ class UserProfiles:
         home: The user's folder, for the local user's engine; None for any other, which has no profile without a principal.
     """
 
-    def __init__(self, store: LedgerStore, home: Path | None = None) -> None:
+    def __init__(self, store: DocumentStore, home: Path | None = None) -> None:
         self._store = store
         self._home = home
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nexus.assembly.manifest_store import StoredManifest, manifest_of
 from nexus.context import PrefixReport
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore
 from nexus.providers.costs import cost_of_reply
 from nexus.providers.prompt_cache import CacheRule, cache_rule, price_of_break
 from nexus.providers.received import items_of, mapping, number_of, text_of
@@ -111,7 +111,7 @@ def sum_calls(calls: list[CachedCall]) -> CacheUse:
 
 
 def cached_calls(
-    store: LedgerStore,
+    store: HistoryStore,
     thread: int,
     resolve: Callable[[str], Model],
     progress: Callable[[int, int], None] | None = None,

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from threading import Lock
 
 from nexus.engine.mirror.keys import KeyChain
-from nexus.ledger.store import LedgerStore
+from nexus.ledger.store import HistoryStore
 
 MAX_THREADS = 1_024
 MAX_MESSAGES = 500_000
@@ -19,7 +19,7 @@ POSITIONS = 4
 class StoredChains:
     """Chains of stored paths. They are remembered, so that only a path's new entries are read. Threads may share it."""
 
-    def __init__(self, store: LedgerStore) -> None:
+    def __init__(self, store: HistoryStore) -> None:
         self._store = store
         self._chains: OrderedDict[tuple[bytes, int], dict[int, KeyChain]] = OrderedDict()
         self._messages = 0

@@ -38,7 +38,7 @@ from nexus.ledger.sessions import EVENT_STATES, SessionMetadata, event_id
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.decoding import decodable
 
-_facts = msgspec.json.Decoder(decodable(SessionMetadata))
+_metadata = msgspec.json.Decoder(decodable(SessionMetadata))
 
 _RANKS: dict[type[Record], int] = {
     Header: 0,
@@ -240,7 +240,7 @@ class LabelAudit:
         elif not wrong and chain.move_hash(self._tenant, label.hash, record) != record.hash:
             wrong = "does not match its hash"
         elif not wrong:
-            wrong = self._facts_of(record, label)
+            wrong = self._read_metadata(record, label)
         if wrong:
             place = f"move {record.number} of session {decode_text(record.label)!r}"
             yield Damage("move", place, wrong, "where the session points, and what is known of it", record.thread)
@@ -250,14 +250,14 @@ class LabelAudit:
         if record.thread is not None:
             self._pointed.add(record.thread)
 
-    def _facts_of(self, record: MoveRecord, label: _Label) -> str:
+    def _read_metadata(self, record: MoveRecord, label: _Label) -> str:
         """Store the metadata of a pointer update and return an error text, or an empty string."""
         try:
-            facts = from_json(record.facts, _facts)
+            metadata = from_json(record.metadata, _metadata)
         except UNREADABLE as error:
             return f"cannot be read ({error})"
-        label.parent = encode_text(facts.parent_session)
-        label.parent_turn = facts.parent_turn
+        label.parent = encode_text(metadata.parent_session)
+        label.parent_turn = metadata.parent_turn
         if record.thread is None:
             return ""
         if self._threads.erased(record.thread) is None:

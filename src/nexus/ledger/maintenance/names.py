@@ -30,7 +30,7 @@ REASON = "repair"
 MOST_MISSING = 100
 """Moves or calibrations that may be missing in a row; a number beyond that is itself the damage."""
 
-_facts = msgspec.json.Decoder(decodable(SessionMetadata))
+_metadata = msgspec.json.Decoder(decodable(SessionMetadata))
 _STATUSES: tuple[str, ...] = get_args(SessionStatus)
 
 
@@ -57,15 +57,15 @@ class Names:
 
     # sessions ----------------------------------------------------------------------------------------------------
 
-    def moves(self) -> list[MoveRecord]:
+    def updates(self) -> list[MoveRecord]:
         """Return the updates of each session by label, and a session for each thread without one."""
-        labels = {*self._now.moves, *self._now.old_moves}
+        labels = {*self._now.updates, *self._now.old_updates}
         labels.update(
             label for label, of in self._now.pointers.items() if any(pointer.status in _STATUSES for pointer in of)
         )
-        chosen = {label: moves for label in sorted(labels) if (moves := self._moves_of(label))}
+        chosen = {label: updates for label in sorted(labels) if (updates := self._updates_of(label))}
         # Threads that no session ever pointed to get a name.
-        pointed = {move.thread for moves in chosen.values() for move in moves}
+        pointed = {update.thread for updates in chosen.values() for update in updates}
         for thread, salvaged in self._saved.threads.items():
             if thread in pointed or salvaged.row.erased:
                 continue
@@ -78,40 +78,40 @@ class Names:
             what = f"is lost; it is now called {label!r}"
             self.damages.append(Damage("move", f"the session of thread {thread}", what, "its name", thread))
         self._clear_parents(chosen)
-        self.pointers = {label: moves[-1].thread for label, moves in chosen.items()}
+        self.pointers = {label: updates[-1].thread for label, updates in chosen.items()}
         chained: list[MoveRecord] = []
         for label in sorted(chosen):
             before = b""
-            for number, move in enumerate(chosen[label], 1):  # complete ones stay as they are
-                before = chain.move_hash(self._tenant, before, replace(move, number=number))
-                chained.append(replace(move, number=number, hash=before))
+            for number, update in enumerate(chosen[label], 1):  # complete ones stay as they are
+                before = chain.move_hash(self._tenant, before, replace(update, number=number))
+                chained.append(replace(update, number=number, hash=before))
         return chained
 
-    def _moves_of(self, label: str) -> list[MoveRecord]:
-        """Return a label's proven moves in order, and one more if the newest is lost and its pointer is not."""
-        moves, lost_numbers = self._proven_moves(label, self._now)
+    def _updates_of(self, label: str) -> list[MoveRecord]:
+        """Return a label's proven updates in order, and one more if the newest is lost and its pointer is not."""
+        updates, lost_numbers = self._proven_updates(label, self._now)
         if lost_numbers:
-            moves, lost_numbers = self._proven_moves(label, self._rows)
+            updates, lost_numbers = self._proven_updates(label, self._rows)
         for number in sorted(lost_numbers):
             place = f"move {number} of session {decode_text(label)!r}"
-            there = any(move.number == number for move in self._rows.moves.get(label, ()))
+            there = any(update.number == number for update in self._rows.updates.get(label, ()))
             what = "does not match its hash" if there else "is missing"
             self.damages.append(Damage("move", place, what, "what it said of the session"))
-        return moves
+        return updates
 
-    def _proven_moves(self, label: str, rows: NameRows) -> tuple[list[MoveRecord], set[int]]:
+    def _proven_updates(self, label: str, rows: NameRows) -> tuple[list[MoveRecord], set[int]]:
         """Return a label's proven updates and the numbers of its lost ones."""
         by_number: dict[int, list[MoveRecord]] = defaultdict(list)
-        for move in rows.moves.get(label, ()):
-            by_number[move.number].append(move)
-        if not by_number and rows.old_moves.get(label):
-            # Version 1 had no hashes: a move is believed when its thread is there.
-            moves = [m for m in rows.old_moves[label] if m.thread in self._saved.threads]
-            return sorted(moves, key=lambda move: move.number), set()
+        for update in rows.updates.get(label, ()):
+            by_number[update.number].append(update)
+        if not by_number and rows.old_updates.get(label):
+            # Version 1 had no hashes: an update is believed when its thread is there.
+            updates = [update for update in rows.old_updates[label] if update.thread in self._saved.threads]
+            return sorted(updates, key=lambda update: update.number), set()
         proven: list[MoveRecord] = []
         for number in sorted(by_number, reverse=True):
-            right = [move for move in by_number[number] if self._proven(move, by_number.get(number - 1, ()))]
-            right.sort(key=lambda move: not (proven and _follows(self._tenant, proven[-1], move)))
+            right = [update for update in by_number[number] if self._proven(update, by_number.get(number - 1, ()))]
+            right.sort(key=lambda update: not (proven and _follows(self._tenant, proven[-1], update)))
             proven += right[:1]
         proven.reverse()
         while proven and self._points_nowhere(proven[-1].thread):
@@ -120,16 +120,16 @@ class Names:
         numbers = {*by_number, *([pointer.number] if pointer else [])}
         newest = max(numbers, default=0)
         numbers.update(range(1, newest if newest <= len(by_number) + MOST_MISSING else 1))
-        return self._followed(label, proven, pointer), numbers - {move.number for move in proven}
+        return self._followed(label, proven, pointer), numbers - {update.number for update in proven}
 
-    def _proven(self, move: MoveRecord, previous: Sequence[MoveRecord]) -> bool:
-        if move.thread is not None and move.thread not in self._saved.threads:
+    def _proven(self, update: MoveRecord, previous: Sequence[MoveRecord]) -> bool:
+        if update.thread is not None and update.thread not in self._saved.threads:
             return False
-        if move.number == 1:
-            return chain.move_hash(self._tenant, b"", move) == move.hash
+        if update.number == 1:
+            return chain.move_hash(self._tenant, b"", update) == update.hash
         stored: Iterable[bytes] = {record.hash for record in previous}
         before = stored or self._ledger_rows.windows(self._rows.move_images)
-        return any(chain.move_hash(self._tenant, digest, move) == move.hash for digest in before)
+        return any(chain.move_hash(self._tenant, digest, update) == update.hash for digest in before)
 
     def _points_nowhere(self, thread: int | None) -> bool:
         """Return True if a pointer names a lost or erased thread, which older updates may do."""
@@ -138,9 +138,9 @@ class Names:
             salvaged = self._saved.threads.get(thread)
         return thread is not None and (salvaged is None or salvaged.row.erased)
 
-    def _newer_pointer(self, label: str, moves: list[MoveRecord]) -> Pointer | None:
+    def _newer_pointer(self, label: str, updates: list[MoveRecord]) -> Pointer | None:
         """Return the label's pointer if it names a newer update than the remaining ones."""
-        last = moves[-1] if moves else None
+        last = updates[-1] if updates else None
         pointers = self._now.pointers.get(label) or self._rows.pointers.get(label, ())
         for pointer in sorted(pointers, reverse=True, key=lambda pointer: pointer.number):
             if pointer.status == ALIAS and last is not None and last.thread is not None:
@@ -150,28 +150,28 @@ class Names:
                 return pointer
         return None
 
-    def _followed(self, label: str, moves: list[MoveRecord], pointer: Pointer | None) -> list[MoveRecord]:
+    def _followed(self, label: str, updates: list[MoveRecord], pointer: Pointer | None) -> list[MoveRecord]:
         """Return the updates, plus one to the pointer's thread if that differs.
 
         The added update keeps the metadata of the one before.
         """
-        last = self._read(moves[-1]) if moves else SessionMetadata()
+        last = self._read(updates[-1]) if updates else SessionMetadata()
         if pointer is None or self._points_nowhere(pointer.thread):
-            return moves
-        if moves and (moves[-1].thread, last.status) == (pointer.thread, pointer.status):
-            return moves
-        facts = replace(last, status=cast("SessionStatus", pointer.status))
+            return updates
+        if updates and (updates[-1].thread, last.status) == (pointer.thread, pointer.status):
+            return updates
+        metadata = replace(last, status=cast("SessionStatus", pointer.status))
         at_ms = 0
         if pointer.thread is not None:
             at_ms = self._at_ms(pointer.thread)
-        return [*moves, MoveRecord(label, pointer.number, pointer.thread, to_json(facts), REASON, at_ms, b"")]
+        return [*updates, MoveRecord(label, pointer.number, pointer.thread, to_json(metadata), REASON, at_ms, b"")]
 
     def _at_ms(self, thread: int) -> int:
         return self._saved.threads[thread].row.at_ms
 
-    def _read(self, move: MoveRecord) -> SessionMetadata:
+    def _read(self, update: MoveRecord) -> SessionMetadata:
         try:
-            return from_json(move.facts, _facts)
+            return from_json(update.metadata, _metadata)
         except UNREADABLE:
             return SessionMetadata()
 
@@ -182,13 +182,14 @@ class Names:
         """
         if any(salvaged.row.erased for salvaged in self._saved.threads.values()):
             return
-        for label, moves in chosen.items():
-            for place, move in enumerate(moves):
-                facts = self._read(move)
-                if facts.parent_session and facts.parent_turn > self._turns(encode_text(facts.parent_session), chosen):
-                    alone = replace(facts, parent_session="", parent_turn=0, parent_call_id="")
-                    moves[place] = replace(move, facts=to_json(alone))
-                    what = f"was spawned in turn {facts.parent_turn} of {facts.parent_session!r}, which is lost"
+        for label, updates in chosen.items():
+            for place, update in enumerate(updates):
+                metadata = self._read(update)
+                parent = encode_text(metadata.parent_session)
+                if parent and metadata.parent_turn > self._turns(parent, chosen):
+                    alone = replace(metadata, parent_session="", parent_turn=0, parent_call_id="")
+                    updates[place] = replace(update, metadata=to_json(alone))
+                    what = f"was spawned in turn {metadata.parent_turn} of {metadata.parent_session!r}, which is lost"
                     loss = "its place among the sessions"
                     self.damages.append(Damage("move", f"session {decode_text(label)!r}", what, loss))
 
@@ -202,7 +203,7 @@ class Names:
             if at in visited:
                 continue
             visited.add(at)
-            threads = [move.thread for move in chosen.get(at, ()) if move.thread is not None]
+            threads = [update.thread for update in chosen.get(at, ()) if update.thread is not None]
             newest = max([newest, *(0 for _ in chosen.get(at, ())), *(self._saved.threads[t].turn for t in threads)])
             names.extend(change.target for change in self._rows.aliases.get(at, ()) if change.target is not None)
         return newest
@@ -317,6 +318,6 @@ class Names:
         return record.state in EVENT_STATES and chain.is_event_intact(self._tenant, record)
 
 
-def _follows(tenant: str, after: MoveRecord, move: MoveRecord) -> bool:
+def _follows(tenant: str, after: MoveRecord, update: MoveRecord) -> bool:
     """Return True if an update proves the one before it."""
-    return after.number == move.number + 1 and chain.move_hash(tenant, move.hash, after) == after.hash
+    return after.number == update.number + 1 and chain.move_hash(tenant, update.hash, after) == after.hash

@@ -144,7 +144,7 @@ class _Tenant:
         if thread is not None:
             yield from self._views.of(thread)
         yield from self._threads.images()
-        yield from self._names.moves()
+        yield from self._names.updates()
         yield from self._names.aliases()
         yield from self._names.calibrations()
         yield from self._names.events()

@@ -111,8 +111,8 @@ class ThreadRows:
 class NameRows:
     """Rows found for what a tenant has by name: sessions, aliases, calibrations, queued events, documents."""
 
-    moves: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
-    old_moves: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
+    updates: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
+    old_updates: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
     move_images: set[int] = field(default_factory=set[int])
     pointers: dict[str, list[Pointer]] = field(default_factory=lambda: defaultdict(list))
     aliases: dict[str, list[AliasRecord]] = field(default_factory=lambda: defaultdict(list))
@@ -209,15 +209,15 @@ def _thread(rows: ThreadRows, row: list[Any], _: Where) -> None:
 
 
 def _move(rows: NameRows, row: list[Any], where: Where) -> None:
-    rows.moves[row[1]].append(MoveRecord(*row[1:]))
+    rows.updates[row[1]].append(MoveRecord(*row[1:]))
     rows.move_images.add(where >> 16)
 
 
 def _old_move(rows: NameRows, row: list[Any], _: Where) -> None:
     """Convert an update of version 1, which had a title instead of metadata, and no hash."""
     label, number, thread, title, reason, at_ms = row[1:]
-    facts = to_json({"title": decode_text(title)} if title else {})
-    rows.old_moves[label].append(MoveRecord(label, number, thread, facts, reason, at_ms, b""))
+    metadata = to_json({"title": decode_text(title)} if title else {})
+    rows.old_updates[label].append(MoveRecord(label, number, thread, metadata, reason, at_ms, b""))
 
 
 _TAKE_THREAD: dict[str, Callable[[ThreadRows, list[Any], Where], None]] = {

@@ -105,7 +105,9 @@ class Salvage:
         """Return the threads with current rows or sessions, and their parents. Rows of other threads were erased."""
         now = self._ledger_rows.current_names[self._tenant]
         pending = {*self._rows.current}
-        pending.update(move.thread for moves in now.moves.values() for move in moves if move.thread is not None)
+        pending.update(
+            update.thread for updates in now.updates.values() for update in updates if update.thread is not None
+        )
         pending.update(pointer.thread for of in now.pointers.values() for pointer in of if pointer.thread is not None)
         wanted: set[int] = set()
         while pending:

@@ -53,7 +53,7 @@ PAGE = 200
 _PLAIN_START = re.compile(r'\[\{"type":"text","text":"[!#-\[\]-~]')
 """Beginning of a message whose first text begins with a sign of ASCII, which is indexed with the rest."""
 
-_facts = msgspec.json.Decoder(decodable(SessionMetadata))
+_metadata = msgspec.json.Decoder(decodable(SessionMetadata))
 _NONE: tuple[int, bytes, int, int, bytes] = (0, b"", 0, 0, b"")
 
 
@@ -438,7 +438,7 @@ def _possible_pointers(move: tuple[Any, ...], alias: tuple[Any, ...]) -> list[tu
 
     `move` is number, thread, metadata and hash, and `alias` number, target and hash; all are None without one.
     """
-    number, thread, facts, digest = move
+    number, thread, metadata, digest = move
     has_move = number is not None
     alias_number, target, alias_digest = alias
     has_alias = alias_number is not None
@@ -447,7 +447,7 @@ def _possible_pointers(move: tuple[Any, ...], alias: tuple[Any, ...]) -> list[tu
         pointers.append((alias_number, None, ALIAS, alias_digest))
     if has_move and (not pointers or target is None):
         try:
-            status = from_json(facts, _facts).status
+            status = from_json(metadata, _metadata).status
         except UNREADABLE:
             status = ""
         pointers.append((number, thread, status, digest))

@@ -147,7 +147,7 @@ class PostgresLedger(SqlLedger):
         # In a write, a path is read anew: the transaction may yet be taken back, and what it made with it.
         cache = self._cache
         if is_writing:
-            cache = ReadCache(self._cache.moves)
+            cache = ReadCache(self._cache.updates)
         return Reader(db, self._name, self.location, cache, is_writing=is_writing)
 
     @contextmanager

@@ -37,7 +37,7 @@ from nexus.ledger.text_encoding import decode_text, from_json
 from nexus.types.decoding import decodable
 from nexus.types.message import Message
 
-_facts = msgspec.json.Decoder(decodable(SessionMetadata))
+_metadata = msgspec.json.Decoder(decodable(SessionMetadata))
 
 
 def dump(db: Connection, tenant: str) -> Iterator[Record]:
@@ -310,7 +310,7 @@ class _Loader:
             self.writing.put_assembly(record)
         elif isinstance(record, MoveRecord):
             self._check_follows("session_move", "label", record.label, record.number)
-            self.writing.put_move(record, from_json(record.facts, _facts).status)
+            self.writing.put_move(record, from_json(record.metadata, _metadata).status)
         elif isinstance(record, AliasRecord):
             self._check_follows("alias", "name", record.name, record.number)
             self.writing.put_alias(record)

@@ -125,9 +125,9 @@ def _labels(writing: Writing, thread: int) -> list[str]:
 _OWNER = re.compile(r'"owner_session":"(?:[^"\\]|\\.)*"')
 
 
-def _without_owner(facts: str) -> str:
+def _without_owner(metadata: str) -> str:
     """Return metadata as it is stored, without the session that owns it, which is another session's label."""
-    return _OWNER.sub("", facts)
+    return _OWNER.sub("", metadata)
 
 
 NEEDLE = 24

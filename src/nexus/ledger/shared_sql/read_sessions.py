@@ -18,7 +18,7 @@ from nexus.ledger.shared_sql.connection import Connection, Value
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.decoding import decodable
 
-_facts = msgspec.json.Decoder(decodable(SessionMetadata))
+_metadata = msgspec.json.Decoder(decodable(SessionMetadata))
 
 MOST_ALIASES = 32
 """Aliases that lead to aliases, at most."""
@@ -58,20 +58,20 @@ class ReadCache:
 
     Attributes:
         segments: Path of each thread, which never changes.
-        moves: Newest move of each label, with the pointer that it belongs to: another pointer makes it invalid.
+        updates: Newest update of each label, with the pointer that it belongs to: another pointer makes it invalid.
         mark_kinds: Seq and kind of each thread's checkpoints, in order. Their number is compared with the thread's.
     """
 
-    def __init__(self, moves: dict[str, tuple[_Pointer, MoveRecord]] | None = None) -> None:
+    def __init__(self, updates: dict[str, tuple[_Pointer, MoveRecord]] | None = None) -> None:
         self.segments: dict[int, list[Segment]] = {}
         self.mark_kinds: dict[int, list[tuple[int, str]]] = {}
-        self.moves: dict[str, tuple[_Pointer, MoveRecord]] = {} if moves is None else moves
+        self.updates: dict[str, tuple[_Pointer, MoveRecord]] = {} if updates is None else updates
 
     def clear(self) -> None:
         """Forget everything."""
         self.segments.clear()
         self.mark_kinds.clear()
-        self.moves.clear()
+        self.updates.clear()
 
 
 class SessionReader:
@@ -86,7 +86,7 @@ class SessionReader:
         self.tenant = tenant
         self.place = place
         self.segments = cache.segments
-        self._moves = cache.moves
+        self._updates = cache.updates
         self.mark_kinds = cache.mark_kinds
         self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
 
@@ -165,31 +165,31 @@ class SessionReader:
         if row is None:
             return None
         if row[2] == ALIAS:
-            moves = self.moves_of(label)
-            if moves:
-                return moves[-1]
+            updates = self.updates_of(label)
+            if updates:
+                return updates[-1]
             return None
         return self._newest(label, row)
 
     def _newest(self, label: str, pointer: _Pointer) -> MoveRecord:
         """Return the newest move, checked against the one before it and against the pointer."""
-        cached = self._moves.get(label)
+        cached = self._updates.get(label)
         if cached is not None and cached[0] == pointer:
             return cached[1]
         number, thread, status, digest = pointer
         self.whole_numbers(number)
-        moves = self.db.rows(_MOVES, (self.tenant, label, number - 1, number))
-        if [row[-1] for row in moves] != ([number - 1, number] if number > 1 else [number]):
+        updates = self.db.rows(_MOVES, (self.tenant, label, number - 1, number))
+        if [row[-1] for row in updates] != ([number - 1, number] if number > 1 else [number]):
             self.damaged(f"move {number} of session {decode_text(label)!r} is lost")
-        moved, facts, reason, at_ms, stored, _ = moves[-1]
-        before = moves[0][4] if number > 1 else b""
-        record = MoveRecord(label, number, moved, facts, reason, at_ms, stored)
+        moved, metadata, reason, at_ms, stored, _ = updates[-1]
+        before = updates[0][4] if number > 1 else b""
+        record = MoveRecord(label, number, moved, metadata, reason, at_ms, stored)
         intact = chain.move_hash(self.tenant, before, record) == stored
         self.check(intact, f"move {number} of {decode_text(label)!r}")
-        if stored != digest or moved != thread or self.facts(record).status != status:
+        if stored != digest or moved != thread or self.metadata(record).status != status:
             self.damaged(f"the pointer of session {decode_text(label)!r} is not its newest move")
         if self._rows is not None:  # a transaction that writes may be rolled back
-            remember(self._moves, label, (pointer, record))
+            remember(self._updates, label, (pointer, record))
         return record
 
     def session(self, label: str) -> RefUpdate | None:
@@ -201,28 +201,28 @@ class SessionReader:
 
     def ref_updates(self, label: str) -> list[RefUpdate]:
         """Return all updates of exactly this label, oldest first."""
-        return [self.move(record) for record in self.moves_of(encode_text(label))]
+        return [self.move(record) for record in self.updates_of(encode_text(label))]
 
-    def moves_of(self, label: str) -> list[MoveRecord]:
+    def updates_of(self, label: str) -> list[MoveRecord]:
         """Return all updates of a label, oldest first, checked."""
         sql = "SELECT number, thread, facts, reason, at_ms, hash FROM session_move WHERE tenant=? AND label=? ORDER BY number"
-        moves = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
+        updates = [MoveRecord(label, *row) for row in self.db.rows(sql, (self.tenant, label))]
         before = b""
-        for place, record in enumerate(moves, 1):
+        for place, record in enumerate(updates, 1):
             intact = record.number == place and chain.move_hash(self.tenant, before, record) == record.hash
             self.check(intact, f"move {place} of session {decode_text(label)!r}")
             before = record.hash
-        return moves
+        return updates
 
-    def facts(self, record: MoveRecord) -> SessionMetadata:
+    def metadata(self, record: MoveRecord) -> SessionMetadata:
         """Return the metadata of an update."""
-        return from_json(record.facts, _facts)
+        return from_json(record.metadata, _metadata)
 
     def move(self, record: MoveRecord) -> RefUpdate:
         """Return an update as a value."""
         label = decode_text(record.label)
         reason = decode_text(record.reason)
-        return RefUpdate(label, record.number, record.thread, self.facts(record), reason, record.at_ms)
+        return RefUpdate(label, record.number, record.thread, self.metadata(record), reason, record.at_ms)
 
     def aliases_of(self, name: str) -> list[AliasRecord]:
         """Return all changes of an alias, oldest first, checked."""

@@ -41,7 +41,7 @@ def _naming(reader: Reader, field: str, label: str) -> list[RefUpdate]:
     updates = [reader.session(decode_text(name)) for name in sorted(found)]
     with_thread = [update for update in updates if update is not None and update.thread is not None]
     stored = encode_text(label)
-    return [update for update in with_thread if reader.resolve(encode_text(getattr(update.facts, field))) == stored]
+    return [update for update in with_thread if reader.resolve(encode_text(getattr(update.metadata, field))) == stored]
 
 
 def names_of(reader: Reader, label: str) -> list[str]:
@@ -54,7 +54,7 @@ def labels_of(reader: Reader, thread: int, *, every: bool = False) -> list[str]:
     sql = "SELECT label FROM session WHERE tenant=? AND thread=?"  # with the status, SQLite would read all sessions
     labels = [decode_text(str(label)) for (label,) in reader.db.rows(sql, (reader.tenant, thread))]
     found = [update for label in labels if (update := reader.session(label)) is not None and update.thread == thread]
-    listed = [update for update in found if every or update.facts.status != "deleted"]
+    listed = [update for update in found if every or update.metadata.status != "deleted"]
     return [update.label for update in sorted(listed, key=lambda update: -update.at_ms)]
 
 

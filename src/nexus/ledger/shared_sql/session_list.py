@@ -186,16 +186,16 @@ def _session_info(reader: Reader, totals: _Totals, label: str) -> SessionInfo | 
     return SessionInfo(
         update.label,
         thread,
-        update.facts.title,
+        update.metadata.title,
         row.turn,
         messages,
         tokens,
         first_ms,
         last_ms,
         row.open_turn,
-        update.facts.status,
-        update.facts.persona,
-        update.facts.parent_session,
+        update.metadata.status,
+        update.metadata.persona,
+        update.metadata.parent_session,
     )
 
 

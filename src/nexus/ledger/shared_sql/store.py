@@ -151,19 +151,19 @@ class SqlLedger(ABC):
     ref_updates = _read(Reader.ref_updates)
     aliases = _read(Reader.aliases)
 
-    def update_refs(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
-        """Append moves and alias changes in one transaction."""
-        is_stored = outcomes.are_updates_stored if moves else None
-        return self._write(lambda writing: writing.move(moves, aliases), is_stored=is_stored)
+    def update_refs(self, updates: Sequence[NewRefUpdate], aliases: Sequence[Alias] = ()) -> list[RefUpdate]:
+        """Append pointer updates and alias changes in one transaction."""
+        is_stored = outcomes.are_updates_stored if updates else None
+        return self._write(lambda writing: writing.update_refs(updates, aliases), is_stored=is_stored)
 
     # writing -----------------------------------------------------------------------------------------------------
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None = None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None = None) -> Committed:
         """Write everything in one transaction, or nothing."""
         hashes: list[bytes] = []
 
         def write(writing: Writing) -> Committed:
-            committed = writing.commit(session, commit, facts)
+            committed = writing.commit(session, commit, metadata)
             hashes[:] = writing.hashes[-1:]
             return committed
 
@@ -178,11 +178,11 @@ class SqlLedger(ABC):
         at_seq: int,
         *,
         reason: str = "fork",
-        facts: SessionMetadata | None = None,
+        metadata: SessionMetadata | None = None,
         expected_number: int | None = None,
     ) -> int:
         """Start a thread with its parent's chain value at `at_seq`. A fork is one row."""
-        new = NewRefUpdate(session, None, reason, facts, expected_number)
+        new = NewRefUpdate(session, None, reason, metadata, expected_number)
         return self._write(
             lambda writing: writing.fork(new, source, at_seq),
             is_stored=lambda reader, thread: outcomes.is_fork_stored(reader, session, thread, reason),

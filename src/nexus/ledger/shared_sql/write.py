@@ -68,12 +68,12 @@ class Writing(SessionWriter):
 
     # entries -----------------------------------------------------------------------------------------------------
 
-    def commit(self, session: str, commit: Commit, facts: SessionMetadata | None) -> Committed:
+    def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None) -> Committed:
         """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
         memo = self.db.last_writes()
         cached = memo.get((self.tenant, session)) if commit.base is None else None
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
-        thread = thread or self._target(session, facts, commit.base, commit.leaves)
+        thread = thread or self._target(session, metadata, commit.base, commit.leaves)
         number = thread.id
         fence = commit.fence or 0
         changes_lease = False
@@ -170,7 +170,7 @@ class Writing(SessionWriter):
     def _target(
         self,
         session: str,
-        facts: SessionMetadata | None,
+        metadata: SessionMetadata | None,
         base: tuple[int, int] | None,
         leaves: tuple[int, int] | None,
     ) -> Thread:
@@ -199,7 +199,7 @@ class Writing(SessionWriter):
             thread = self.new_thread(holder_of(self.reader.path(parent), seq), seq, self.reader.hash_at(parent, seq))
         else:
             thread = self.new_thread(None, 0, b"")
-        self.point(self.reader.last_target(name), thread.id, "created" if leaves is None else "continued", facts)
+        self.point(self.reader.last_target(name), thread.id, "created" if leaves is None else "continued", metadata)
         return thread
 
     def _check_expectations(self, session: str, commit: Commit, thread: Thread) -> None:

@@ -122,7 +122,7 @@ class SessionWriter:
         label = self.reader.resolve(encode_text(new.label)) or encode_text(new.label)
         self._expect(label, new.expected_number)
         thread = self.new_thread(holder_of(self.reader.path(parent), at_seq), at_seq, digest)
-        self.point(label, thread.id, new.reason, new.facts)
+        self.point(label, thread.id, new.reason, new.metadata)
         return thread.id
 
     def point(
@@ -130,22 +130,22 @@ class SessionWriter:
         label: str,
         thread: int | None,
         reason: str,
-        facts: SessionMetadata | None,
+        metadata: SessionMetadata | None,
         known_parents: Collection[tuple[str, int, str]] = (),
     ) -> MoveRecord:
-        """Append a pointer update of an encoded label; without `facts` it keeps its metadata.
+        """Append a pointer update of an encoded label; without `metadata` it keeps its metadata.
 
         The parent of a session is checked when it is new. `known` are parents that another label passes on.
         """
-        old = self.reader.moves_of(label)
-        before_facts = self.reader.facts(old[-1]) if old and old[-1].thread is not None else SessionMetadata()
-        facts = checked(facts) if facts is not None else before_facts
-        if parent_of(facts) not in (parent_of(before_facts), *known_parents):
-            self._check_parent(label, facts)
+        old = self.reader.updates_of(label)
+        before_metadata = self.reader.metadata(old[-1]) if old and old[-1].thread is not None else SessionMetadata()
+        metadata = checked(metadata) if metadata is not None else before_metadata
+        if parent_of(metadata) not in (parent_of(before_metadata), *known_parents):
+            self._check_parent(label, metadata)
         before = old[-1].hash if old else b""
-        columns = (label, len(old) + 1, thread, to_json(facts), encode_text(reason), self.clock_ms())
+        columns = (label, len(old) + 1, thread, to_json(metadata), encode_text(reason), self.clock_ms())
         record = MoveRecord(*columns, chain.move_hash(self.tenant, before, MoveRecord(*columns, b"")))
-        self.put_move(record, facts.status)
+        self.put_move(record, metadata.status)
         return record
 
     def put_move(self, record: MoveRecord, status: str) -> None:
@@ -159,23 +159,23 @@ class SessionWriter:
 
     def point_again(self, label: str) -> None:
         """Point to the newest update of a label that had an alias, if there is one."""
-        moves = self.reader.moves_of(label)
-        if moves:
-            newest = moves[-1]
-            self._point_row(label, newest.number, newest.thread, self.reader.facts(newest).status, newest.hash)
+        updates = self.reader.updates_of(label)
+        if updates:
+            newest = updates[-1]
+            self._point_row(label, newest.number, newest.thread, self.reader.metadata(newest).status, newest.hash)
 
     def _point_row(self, label: str, number: int, thread: int | None, status: str, digest: bytes) -> None:
         row = (self.tenant, label, number, thread, status, digest)
         self.db.run(_PUT_POINTER, row)
 
-    def move(self, moves: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
-        """Append moves and alias changes; see `LedgerStore.move`."""
+    def update_refs(self, updates: Sequence[NewRefUpdate], aliases: Sequence[Alias]) -> list[RefUpdate]:
+        """Append pointer updates and alias changes; see `LedgerStore.update_refs`."""
         self.db.require_alone()
         self.db.forget_writes()
-        updates: list[RefUpdate] = []
-        newest = [self.reader.move_of(encode_text(new.label)) for new in moves]
-        known_parents = [parent_of(self.reader.facts(record)) for record in newest if record is not None]
-        for new in moves:
+        stored: list[RefUpdate] = []
+        newest = [self.reader.move_of(encode_text(new.label)) for new in updates]
+        known_parents = [parent_of(self.reader.metadata(record)) for record in newest if record is not None]
+        for new in updates:
             label = encode_text(new.label)
             self._expect(label, new.expected_number)
             try:
@@ -184,11 +184,11 @@ class SessionWriter:
                 raise BadReference(f"thread {new.thread} not found (nothing was changed)") from error
             if is_erased:
                 raise BadReference(f"thread {new.thread} was erased (nothing was changed)")
-            updates.append(self.reader.move(self.point(label, new.thread, new.reason, new.facts, known_parents)))
+            stored.append(self.reader.move(self.point(label, new.thread, new.reason, new.metadata, known_parents)))
         for alias in aliases:
             self._alias(alias)
-        self._move_leases(moves)
-        return updates
+        self._move_leases(updates)
+        return stored
 
     def _expect(self, label: str, expected: int | None) -> None:
         """Raise HeadMoved unless the label's newest update has the expected number."""
@@ -219,11 +219,11 @@ class SessionWriter:
         if pointer is None or pointer[0] is None:
             self._point_row(record.name, record.number, None, ALIAS, record.hash)
 
-    def _check_parent(self, label: str, facts: SessionMetadata) -> None:
+    def _check_parent(self, label: str, metadata: SessionMetadata) -> None:
         """Raise BadReference when the session that spawned this one is not there, or was spawned by it."""
-        if not facts.parent_session:
+        if not metadata.parent_session:
             return
-        at, deep = encode_text(facts.parent_session), 0
+        at, deep = encode_text(metadata.parent_session), 0
         while at:
             parent = self.reader.resolve(at)
             if parent is None and deep:
@@ -233,20 +233,22 @@ class SessionWriter:
             if parent == label or deep > MOST_PARENTS:
                 raise BadReference(f"session {decode_text(label)!r} would be its own parent (nothing was stored)")
             move = self.reader.move_of(parent)
-            at = encode_text(self.reader.facts(move).parent_session) if move is not None else ""
+            at = encode_text(self.reader.metadata(move).parent_session) if move is not None else ""
             deep += 1
-        thread = self.reader.thread_of(facts.parent_session)
+        thread = self.reader.thread_of(metadata.parent_session)
         if thread is None:
             return
         turns = self.reader.thread(thread).turn
-        if facts.parent_turn > turns:
-            what = f"turn {facts.parent_turn} not found: session {facts.parent_session!r}"
+        if metadata.parent_turn > turns:
+            what = f"turn {metadata.parent_turn} not found: session {metadata.parent_session!r}"
             raise BadReference(f"{what} has {count_noun(turns, 'turn')}")
         sql = "SELECT 1 FROM tool_call WHERE tenant=? AND thread=? AND call_id=? AND seq<=? AND is_result=0 LIMIT 1"
-        key = encode_text(facts.parent_call_id)
+        key = encode_text(metadata.parent_call_id)
         parts = self.reader.path(thread)
         if key and not any(self.db.row(sql, (self.tenant, part.thread, key, part.high)) for part in parts):
-            raise BadReference(f"tool call {facts.parent_call_id!r} not found in session {facts.parent_session!r}")
+            raise BadReference(
+                f"tool call {metadata.parent_call_id!r} not found in session {metadata.parent_session!r}"
+            )
 
     def take_lease(self, session: str, holder: str, ms: int) -> Lease:
         """Take or renew a lease; see `LedgerStore.take_lease`."""
@@ -276,12 +278,12 @@ class SessionWriter:
         sql = "UPDATE lease SET holder='', expires_ms=0 WHERE tenant=? AND label=? AND holder=?"
         self.db.run(sql, (*key, encode_text(holder)))
 
-    def _move_leases(self, moves: Sequence[NewRefUpdate]) -> None:
+    def _move_leases(self, updates: Sequence[NewRefUpdate]) -> None:
         """Let the leases of renamed sessions follow them: their writers go on under the new name."""
-        labels = {new.thread: encode_text(new.label) for new in moves if new.thread is not None}
-        for new in moves:
-            before = self.reader.moves_of(encode_text(new.label))[-2:-1] if new.thread is None else []
-            target = next((labels[move.thread] for move in before if move.thread in labels), None)
+        labels = {new.thread: encode_text(new.label) for new in updates if new.thread is not None}
+        for new in updates:
+            before = self.reader.updates_of(encode_text(new.label))[-2:-1] if new.thread is None else []
+            target = next((labels[old.thread] for old in before if old.thread in labels), None)
             label = encode_text(new.label)
             sql = "SELECT 1 FROM lease WHERE tenant=? AND label=?"
             if target is not None and self.db.row(sql, (self.tenant, label)) is not None:

@@ -161,11 +161,11 @@ class SqliteLedger(SqlLedger):
         tenant = self._name
         path = self.file
         clock_ms = self.clock_ms
-        moves = self._cache.moves
+        updates = self._cache.updates
 
         def work(db: SqliteDatabase) -> T:
             # A path is read anew: the transaction may yet be taken back, and what it made with it.
-            return call(Writing(db, Reader(db, tenant, path, ReadCache(moves), is_writing=True), clock_ms))
+            return call(Writing(db, Reader(db, tenant, path, ReadCache(updates), is_writing=True), clock_ms))
 
         with sqlite_errors(self.file):
             return self._pool.write(work, alone=alone, durable=durable)

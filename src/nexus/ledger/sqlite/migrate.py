@@ -62,13 +62,13 @@ def _fill_moves(db: SqliteDatabase) -> None:
     sql = "SELECT tenant, label, number, thread, facts, reason, at_ms FROM session_move ORDER BY tenant, label, number"
     before = b""
     for tenant, label, number, thread, title, reason, at_ms in db.rows(sql):
-        facts = title
+        metadata = title
         if "\\u001a" in title:  # titles were in storable form, JSON has escapes of its own
-            facts = to_json({name: decode_text(value) for name, value in json.loads(title).items()})
-        record = MoveRecord(label, number, thread, facts, reason, at_ms, b"")
+            metadata = to_json({name: decode_text(value) for name, value in json.loads(title).items()})
+        record = MoveRecord(label, number, thread, metadata, reason, at_ms, b"")
         before = chain.move_hash(tenant, before if number > 1 else b"", record)
         where = "WHERE tenant=? AND label=? AND number=?"
-        db.run(f"UPDATE session_move SET facts=?, hash=? {where}", (facts, before, tenant, label, number))  # noqa: S608
+        db.run(f"UPDATE session_move SET facts=?, hash=? {where}", (metadata, before, tenant, label, number))  # noqa: S608
     db.run(
         "INSERT INTO session SELECT tenant, label, number, thread, 'active', hash FROM session_move m"
         " WHERE number=(SELECT max(number) FROM session_move n WHERE n.tenant=m.tenant AND n.label=m.label)"

@@ -145,9 +145,11 @@ def append(
     return put(store, session, entry(*contents, keys=(key,) if key else (), at_ms=at_ms))
 
 
-def put(store: LedgerStore, session: str, *entries: NewEntry, facts: SessionMetadata | None = None) -> types.Committed:
+def put(
+    store: LedgerStore, session: str, *entries: NewEntry, metadata: SessionMetadata | None = None
+) -> types.Committed:
     """Commit these entries."""
-    return store.commit(session, Commit(entries), facts)
+    return store.commit(session, Commit(entries), metadata)
 
 
 def cut(view: str, number: int, at_seq: int) -> types.Cut:

@@ -183,12 +183,12 @@ def check_totals_begin_anew(case: LedgerCase) -> None:
 def check_facts_of_forks(case: LedgerCase) -> None:
     """A fork keeps its session's metadata, takes given metadata, and gets none from its source."""
     store = case.store
-    put(store, "main", entry("one"), facts=SessionMetadata(title="Main", status="archived"))
+    put(store, "main", entry("one"), metadata=SessionMetadata(title="Main", status="archived"))
     store.fork("new", "main", 1)
-    store.fork("titled", "main", 1, reason="retry", facts=SessionMetadata(title="Titled"))
+    store.fork("titled", "main", 1, reason="retry", metadata=SessionMetadata(title="Titled"))
     store.fork("titled", "main", 0)
     store.fork("main", "main", 0)
-    actual = [(move.reason, move.facts) for name in ("new", "titled", "main") for move in store.ref_updates(name)]
+    actual = [(move.reason, move.metadata) for name in ("new", "titled", "main") for move in store.ref_updates(name)]
     main = SessionMetadata(title="Main", status="archived")
     wanted = [
         ("fork", SessionMetadata()),
@@ -198,8 +198,8 @@ def check_facts_of_forks(case: LedgerCase) -> None:
         ("fork", main),
     ]
     equal(actual, wanted, "reasons and facts")
-    with raises(BadReference, "a fork whose facts name a parent that is not there"):
-        store.fork("new", "main", 0, facts=SessionMetadata(parent_session="nobody"))
+    with raises(BadReference, "a fork whose metadata name a parent that is not there"):
+        store.fork("new", "main", 0, metadata=SessionMetadata(parent_session="nobody"))
     equal(len(store.threads()), 5, "the number of threads")
 
 

@@ -59,15 +59,15 @@ def check_related_sessions(case: LedgerCase) -> None:
         append(store, name, "one")
         case.clock.now_ms += 1
         by_title = ("plain", "\ud800")[place % 2]  # metadata with a lone surrogate are stored with escapes
-        put(store, f"worker {place}", entry("x"), facts=SessionMetadata(title=by_title, parent_session=name))
-        store.fork(f"fork {place}", name, 1, facts=SessionMetadata(owner_session=name))
+        put(store, f"worker {place}", entry("x"), metadata=SessionMetadata(title=by_title, parent_session=name))
+        store.fork(f"fork {place}", name, 1, metadata=SessionMetadata(owner_session=name))
     for place, name in enumerate(names):
         equal([info.label for info in store.spawned(name)], [f"worker {place}"], f"what {name!r} spawned")
         equal([update.label for update in store.owned(name)], [f"fork {place}"], f"what {name!r} owns")
     equal(store.forks(1), [3], "the threads that continue the first one")
     title = SessionMetadata(title='"parent_session":"a"', status="deleted", parent_session="a")
-    put(store, "second", entry("y"), facts=title)
-    put(store, "other", entry("y"), facts=SessionMetadata(title='"parent_session":"a"'))
+    put(store, "second", entry("y"), metadata=title)
+    put(store, "other", entry("y"), metadata=SessionMetadata(title='"parent_session":"a"'))
     rename(store, "a", "renamed")
     store.update_refs([], [Alias("z", "renamed", "short")])
     equal([info.label for info in store.spawned("renamed")], ["second", "worker 5"], "what a renamed session spawned")

@@ -30,13 +30,15 @@ from nexus.types.message import Message, Text, Thinking, ToolCall, ToolResult, a
 
 def check_facts_of_the_first(case: LedgerCase) -> None:
     """The first commit gives a session its metadata; later commits change nothing."""
-    facts = SessionMetadata("Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r")
-    put(case.store, "main", entry("one"), facts=facts)
-    put(case.store, "main", entry("two"), facts=SessionMetadata(title="Other"))
+    metadata = SessionMetadata(
+        "Title", "worker", "active", task="dig", task_status="begun", origin="x", routing_key="r"
+    )
+    put(case.store, "main", entry("one"), metadata=metadata)
+    put(case.store, "main", entry("two"), metadata=SessionMetadata(title="Other"))
     put(case.store, "plain", entry("one"))
-    equal(case.store.session("main"), RefUpdate("main", 1, 1, facts, "created", START_MS), "the session")
+    equal(case.store.session("main"), RefUpdate("main", 1, 1, metadata, "created", START_MS), "the session")
     plain = case.store.session("plain")
-    equal(plain.facts if plain else None, SessionMetadata(), "the facts of a session that was given none")
+    equal(plain.metadata if plain else None, SessionMetadata(), "the metadata of a session that was given none")
 
 
 def check_pointer_moves(case: LedgerCase) -> None:
@@ -120,9 +122,9 @@ def check_archived(case: LedgerCase) -> None:
 def check_listed(case: LedgerCase) -> None:
     """Sessions are listed newest first, with the counts of their whole paths."""
     store = case.store
-    facts = SessionMetadata(title="T", persona="p")
-    put(store, "main", entry("one", at_ms=10), mark("completed"), entry("two", at_ms=20), facts=facts)
-    store.fork("branch", "main", 1, facts=SessionMetadata(parent_session="main"))
+    metadata = SessionMetadata(title="T", persona="p")
+    put(store, "main", entry("one", at_ms=10), mark("completed"), entry("two", at_ms=20), metadata=metadata)
+    store.fork("branch", "main", 1, metadata=SessionMetadata(parent_session="main"))
     case.clock.now_ms = 30
     append(store, "branch", "three")
     store.fork("early", "main", 1)
@@ -275,28 +277,28 @@ def check_parents(case: LedgerCase) -> None:
     put(store, "main", entry("dig"), entry(assistant("", ToolCall("call-1", "spawn", "{}")), starts_turn=False))
     store.fork("branch", "main", 2)
     append(store, "main", assistant("", ToolCall("call-2", "spawn", "{}")))
-    facts = SessionMetadata(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")
-    put(store, "sub", entry("digging"), facts=facts)
+    metadata = SessionMetadata(parent_session="branch", parent_turn=1, parent_call_id="call-1", task="dig")
+    put(store, "sub", entry("digging"), metadata=metadata)
     update = store.session("sub")
-    equal(update.facts if update else None, facts, "the facts")
+    equal(update.metadata if update else None, metadata, "the metadata")
     before = list(store.dump())
     wrong = (
-        replace(facts, parent_session="nobody"),
-        replace(facts, parent_turn=2),
-        replace(facts, parent_call_id="call-2"),
-        replace(facts, parent_call_id="call-9"),
+        replace(metadata, parent_session="nobody"),
+        replace(metadata, parent_turn=2),
+        replace(metadata, parent_call_id="call-2"),
+        replace(metadata, parent_call_id="call-9"),
     )
     for metadata in wrong:
         with raises(BadReference, f"a commit with {metadata}"):
-            put(store, "new", entry("one"), facts=metadata)
+            put(store, "new", entry("one"), metadata=metadata)
         with raises(BadReference, f"a move with {metadata}"):
             store.update_refs([NewRefUpdate("sub", thread_of(store, "sub"), "no", metadata)])
         with raises(BadReference, f"a fork with {metadata}"):
-            store.fork("new", "main", 1, facts=metadata)
+            store.fork("new", "main", 1, metadata=metadata)
     equal(list(store.dump()), before, "what is stored")
     store.update_refs([], [Alias("alias of main", "main", "")])
     by_alias = SessionMetadata(parent_session="alias of main", parent_turn=2, parent_call_id="call-2")
-    put(store, "second", entry("one"), facts=by_alias)
+    put(store, "second", entry("one"), metadata=by_alias)
     holds(store.thread_of("second") is not None, "expected a session whose parent is named by an alias, found none")
 
 
@@ -304,14 +306,14 @@ def check_circles_of_parents(case: LedgerCase) -> None:
     """No session is its own parent or a parent of one of its parents."""
     store = case.store
     append(store, "a", "one")
-    put(store, "b", entry("one"), facts=SessionMetadata(parent_session="a"))
-    put(store, "c", entry("one"), facts=SessionMetadata(parent_session="b"))
+    put(store, "b", entry("one"), metadata=SessionMetadata(parent_session="a"))
+    put(store, "c", entry("one"), metadata=SessionMetadata(parent_session="b"))
     store.update_refs([], [Alias("alias of c", "c", "")])
     for parent in ("a", "b", "c", "alias of c"):
         with raises(BadReference, f"session a spawned by {parent}"):
             store.update_refs([NewRefUpdate("a", 1, "no", SessionMetadata(parent_session=parent))])
     with raises(BadReference, "a new session that spawned itself"):
-        put(store, "d", entry("one"), facts=SessionMetadata(parent_session="d"))
+        put(store, "d", entry("one"), metadata=SessionMetadata(parent_session="d"))
     equal((len(store.ref_updates("a")), store.thread_of("d")), (1, None), "the moves of a, and the thread of d")
 
 

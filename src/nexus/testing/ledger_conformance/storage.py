@@ -52,7 +52,7 @@ def fill(store: LedgerStore) -> None:
     put(store, "z", entry("one", image, keys=("k2", HOSTILE, "k1")), entry(call, starts_turn=False))
     put(store, "z", compaction(1, 1, 2), mark("undone", of=3), mark("pin", seq=1, ord=0))
     store.fork(
-        "a", "z", 2, reason=HOSTILE, facts=SessionMetadata(title=HOSTILE, parent_session="z", parent_call_id="c")
+        "a", "z", 2, reason=HOSTILE, metadata=SessionMetadata(title=HOSTILE, parent_session="z", parent_call_id="c")
     )
     for view, number, at_seq in (("w", 1, 2), ("v", 1, 2), ("w", 2, 4), (HOSTILE, 1, 5)):
         new = entry(f"after {at_seq}", Message("tool", (Image("image/gif", data=view),)))
@@ -286,8 +286,8 @@ def check_erased_entries_stay_erased(case: LedgerCase) -> None:
     store = case.store
     append(store, "kept", "harmless")
     new = (entry("a secret", keys=("secret key",)), entry("another secret", "and more"))
-    facts = SessionMetadata(title="secret title")
-    store.commit("secret label", Commit(new, cut("secret view", 1, 0), manifest("secret view", 1)), facts)
+    metadata = SessionMetadata(title="secret title")
+    store.commit("secret label", Commit(new, cut("secret view", 1, 0), manifest("secret view", 1)), metadata)
     root = store.thread(2).root_hash
     erased = store.erase([2], ["secret label"])
     wanted = EraseResult((2,), 2, 3, 0, erased.needles, 0)

@@ -284,7 +284,7 @@ def check_tenants(case: LedgerCase) -> None:
     with raises(NoSuchSession, "forking another tenant's session"):
         other.fork("mine", "main", 1)
     with raises(BadReference, "a parent in another tenant"):
-        put(other, "sub", entry("one"), facts=SessionMetadata(parent_session="main"))
+        put(other, "sub", entry("one"), metadata=SessionMetadata(parent_session="main"))
     equal(append(other, "main", "mine", key="k"), Committed(1, 1, 1, 1), "the tenant's own first commit")
     with raises(BadReference, "a move to another tenant's thread"):
         other.update_refs([NewRefUpdate("main", 2, "no")])
