@@ -1,7 +1,8 @@
 """Building blocks of extensions: protocols and tables of formats, sources, readers, stores and buses.
 
 Plugins, other message formats, readers of other tools' files, summarizers, ledgers in other databases and other buses use
-these names; a program that only assembles contexts needs `nexus`.
+these names, and programs that take single steps of the engine (`recover`, `link_principal`). A program that only assembles
+contexts needs `nexus`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from nexus.assembly.profiles.builtin import LAYERED
     from nexus.bus.port import Bus
     from nexus.engine.analysis.replay import ReplayOverrides
+    from nexus.engine.overflow_recovery import recover
     from nexus.interop.detect import detect as detect_format
     from nexus.interop.detect import read as read_transcripts
     from nexus.interop.importing import ImportReport, import_transcript
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from nexus.ledger.sqlite import SqliteLedger
     from nexus.ledger.store import DocumentStore, HistoryStore, LedgerStore, QueueStore, SessionStore
     from nexus.models.client import ModelClient
+    from nexus.policy.link import PrincipalLink, link_principal
     from nexus.summarization.model_summarizer import ModelSummarizer
     from nexus.summarization.summarizer import Summarizer, SummaryReply, SummaryRequest
     from nexus.text.frames import escape as escape_frames
@@ -62,6 +65,7 @@ __all__ = [
     "NewQueuedEvent",
     "PathFormat",
     "PostgresLedger",
+    "PrincipalLink",
     "Problem",
     "QueueStore",
     "ReplayOverrides",
@@ -89,9 +93,11 @@ __all__ = [
     "hookimpl",
     "images_of",
     "import_transcript",
+    "link_principal",
     "media_parts",
     "propose_facts",
     "read_transcripts",
+    "recover",
     "reject_facts",
     "scan_frames",
     "unescape_frames",
@@ -110,6 +116,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.summarization.model_summarizer": "ModelSummarizer",
             "nexus.summarization.summarizer": "Summarizer SummaryReply SummaryRequest",
             "nexus.engine.analysis.replay": "ReplayOverrides",
+            "nexus.engine.overflow_recovery": "recover",
             "nexus.interop.detect": "detect as detect_format read as read_transcripts",
             "nexus.interop.importing": "ImportReport import_transcript",
             "nexus.interop.readers": "FileReader add_readers",
@@ -119,6 +126,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist
             "nexus.ledger.sqlite": "SqliteLedger",
             "nexus.ledger.store": "DocumentStore HistoryStore LedgerStore QueueStore SessionStore",
             "nexus.models.client": "ModelClient",
+            "nexus.policy.link": "PrincipalLink link_principal",
             "nexus.workspace.plugins.spec": "hookimpl",
             "nexus.text.frames": "escape as escape_frames scan as scan_frames unescape as unescape_frames",
             "nexus.text.one_line": "escape_line_breaks unescape_line_breaks",

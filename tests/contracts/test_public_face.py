@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -15,7 +17,7 @@ from types import ModuleType
 import pytest
 
 import nexus
-from contracts.modules import ROOT
+from contracts.modules import ROOT, modules
 
 PUBLIC = (
     "nexus",
@@ -28,11 +30,17 @@ PUBLIC = (
     "nexus.tools",
     "nexus.types",
 )
-DOCUMENTS = ("nexus.broker", "nexus.bus", "nexus.compat", "nexus.services", "nexus.turnlog")
+DOCUMENTS = ("nexus.broker", "nexus.bus", "nexus.compat", "nexus.services", "nexus.services.context", "nexus.turnlog")
 """Names of the five documents, and of the bus that they speak on."""
 
 WITH_A_NAMESAKE = ("nexus.services.serve", "nexus.testing.model_server")
 """Modules with a function of their own name, which their packages can therefore not have."""
+
+BELOW_PACKAGES = ("nexus.providers.prompt_cache", "nexus.turnlog.live")
+"""Modules that public packages offer, as `nexus.models.prompt_cache`, or take their names from."""
+
+PRINTED_ORDER = frozenset({"nexus.compat.nexus3.context"})
+"""Modules whose list a document prints in an order of its own."""
 
 MOST_NAMES = 60
 
@@ -53,15 +61,22 @@ HEAVY = (
 
 
 def modules_of_the_face() -> list[ModuleType]:
-    return [import_module(name) for name in (*PUBLIC, *DOCUMENTS) if name != "nexus.compat"]
+    names = {*PUBLIC, *DOCUMENTS, *WITH_A_NAMESAKE, *BELOW_PACKAGES}
+    names.update(f"nexus.{name}" for name in modules() if name.startswith("compat."))
+    return [import_module(name) for name in sorted(names) if has_names(modules()[name.removeprefix("nexus.")].tree)]
+
+
+def has_names(tree: ast.Module) -> bool:
+    """Return whether a module has more than a docstring."""
+    return len(tree.body) > 1
 
 
 @pytest.mark.parametrize("module", modules_of_the_face(), ids=lambda module: module.__name__)
 def test_public_names_are_sorted_importable_and_explained(module: ModuleType) -> None:
-    # As ruff sorts: constants, classes, functions.
-    assert list(module.__all__) == sorted(
-        set(module.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name)
-    )
+    if module.__name__ not in PRINTED_ORDER:  # as ruff sorts: constants, classes, functions
+        assert list(module.__all__) == sorted(
+            set(module.__all__), key=lambda name: (not name.isupper(), name[0].islower(), name)
+        )
     silent: list[str] = []
     for name in module.__all__:
         value = getattr(module, name)
@@ -141,6 +156,58 @@ def test_an_import_of_an_inner_module_in_a_page_is_found() -> None:
     assert [module for module in imports_of(text) if not is_public(module)] == [
         "nexus.types.message",
         "nexus.engine.turn",
+    ]
+
+
+NAMED = re.compile(r"`(nexus\.\w+(?:\.\w+)*)")
+
+ATTRIBUTES = {"nexus.bus.error", "nexus.context.available", "nexus.context.tokens"}
+"""A topic and attributes of spans that begin like names of modules."""
+
+
+def names_of_modules(text: str) -> list[str]:
+    """Return the names in backticks that begin with a module of the package."""
+    rooms = {name.partition(".")[0] for name in modules()}
+    named = sorted(set(NAMED.findall(text)) - ATTRIBUTES)
+    return [name for name in named if name.split(".")[1] in rooms]
+
+
+def is_public_name(name: str) -> bool:
+    """Return whether a name is a public module's, or of what a public module lists (or an attribute of that)."""
+    if name.startswith("nexus.compat."):
+        return name.endswith(".X") or _resolves(name)
+    module = name
+    while not is_public(module):
+        module = module.rpartition(".")[0]
+    _, _, attribute = name.removeprefix(module).partition(".")
+    return not attribute or (attribute.partition(".")[0] in import_module(module).__all__ and _resolves(name))
+
+
+def _resolves(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_pages_name_public_functions_and_modules_only() -> None:
+    wrong: list[str] = []
+    for page in pages():
+        if page.suffix == ".md":
+            named = names_of_modules(page.read_text("utf-8"))
+            wrong += [f"{page.name}: {name}" for name in named if not is_public_name(name)]
+    assert wrong == []
+
+
+def test_an_inner_module_and_an_unknown_function_in_a_page_are_found() -> None:
+    text = (
+        "`nexus.policy.link.link_principal(a)`, `nexus.extend.recover`, `nexus.models.local`, `nexus.tools.no_such()`"
+    )
+    assert [name for name in names_of_modules(text) if not is_public_name(name)] == [
+        "nexus.models.local",
+        "nexus.policy.link.link_principal",
+        "nexus.tools.no_such",
     ]
 
 

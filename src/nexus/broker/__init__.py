@@ -273,7 +273,7 @@ def retry_overflow(
     send: Callable[[AssembledContext], Any],
     **request: Unpack[CallArguments],
 ) -> Answer:
-    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.engine.overflow_recovery.recover`."""
+    """Compact to 40 % and retry, then cut and retry, then raise ContextOverflow; see `nexus.extend.recover`."""
     return recover(nx, ctx, error, send, **request)
 
 

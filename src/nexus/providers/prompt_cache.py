@@ -31,6 +31,33 @@ from nexus.errors import BadSetting
 from nexus.tokens.model import Model, Prices, cache_rules
 from nexus.tokens.model_table import CacheRules, provider_table
 
+__all__ = [
+    "NEVER",
+    "STEPS",
+    "BreakEven",
+    "Cache",
+    "CacheAmounts",
+    "CacheCall",
+    "CacheOutcome",
+    "CacheRule",
+    "CacheSegment",
+    "CacheTotals",
+    "CutCycle",
+    "CutPoints",
+    "Miss",
+    "Rates",
+    "break_even",
+    "cache_rule",
+    "cached_settings",
+    "changed_settings",
+    "cheapest_cut_points",
+    "cut_cycle_cost",
+    "dollars",
+    "price_of_break",
+    "simulate",
+    "sum_outcomes",
+]
+
 STEPS: Final[dict[str, int]] = {"openai": 128, "azure": 128, "deepseek": 64}
 """Units of a cached prefix in tokens, by who serves the model or else made it; 1 if unknown."""
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nexus.services.client import RunClient
     from nexus.services.configuration import ConfigService
     from nexus.services.context import ContextBuilder
-    from nexus.services.context.mood import Mood
+    from nexus.services.context.mood import MOODS, ModelMoodDetector, Mood, MoodDetector, RuleMoodDetector
     from nexus.services.llm import LLMService
     from nexus.services.messages import Run, RunMetadata
     from nexus.services.orchestrator import OrchestratorService
@@ -35,15 +35,19 @@ if TYPE_CHECKING:
     from nexus.tools import ToolRegistry
 
 __all__ = [
+    "MOODS",
     "Ai",
     "ConfigService",
     "ContextBuilder",
     "Human",
     "LLMService",
+    "ModelMoodDetector",
     "Mood",
+    "MoodDetector",
     "NexusBus",
     "OrchestratorService",
     "PersistenceService",
+    "RuleMoodDetector",
     "Run",
     "RunClient",
     "RunMetadata",
@@ -66,7 +70,7 @@ if not TYPE_CHECKING:  # type checkers then report names that do not exist; the 
             "nexus.services.client": "RunClient",
             "nexus.services.configuration": "ConfigService",
             "nexus.services.context": "ContextBuilder",
-            "nexus.services.context.mood": "Mood",
+            "nexus.services.context.mood": "MOODS ModelMoodDetector Mood MoodDetector RuleMoodDetector",
             "nexus.services.llm": "LLMService",
             "nexus.services.messages": "Run RunMetadata",
             "nexus.services.orchestrator": "OrchestratorService",

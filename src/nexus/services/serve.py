@@ -19,6 +19,8 @@ from nexus.services.orchestrator import LOOK_S, OrchestratorService
 from nexus.services.persistence import PersistenceService
 from nexus.tools import ToolRegistry
 
+__all__ = ["GRACE_S", "SERVICES", "ServiceName", "parse_services", "serve"]
+
 ServiceName: TypeAlias = Literal["context", "llm", "orchestrator"]
 SERVICES: tuple[ServiceName, ...] = get_args(ServiceName)
 

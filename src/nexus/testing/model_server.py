@@ -39,6 +39,23 @@ from nexus.testing.scripted_replies import (
 from nexus.types.message import ToolCall
 from nexus.types.request import TokenUsage
 
+__all__ = [
+    "ModelRequest",
+    "ModelServer",
+    "Response",
+    "Step",
+    "StreamFault",
+    "break_stream",
+    "custom_tool_names",
+    "disconnect",
+    "fail",
+    "hang",
+    "model_server",
+    "overflow",
+    "reply",
+    "respond",
+]
+
 _FORMATS: dict[str, Format] = {
     "/chat/completions": "openai",
     "/v1/responses": "responses",

@@ -41,6 +41,8 @@ from nexus.types.ledger_entries import Entry
 from nexus.types.message import Message, Text
 from nexus.types.stream_events import Reasoning, StreamEnd, StreamError, StreamEvent, Token
 
+__all__ = ["TurnLog"]
+
 END = "\n]\n"
 
 

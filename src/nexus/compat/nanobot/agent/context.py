@@ -27,6 +27,8 @@ from nexus.workspace.sources.event_blocks import RUNTIME_CONTEXT_SOURCE, runtime
 from nexus.workspace.sources.registry import SOURCES
 from nexus.workspace.sources.skills import LOADER
 
+__all__ = ["AGENT_TOOLS", "ContextBuilder"]
+
 AGENT_TOOLS: tuple[dict[str, Any], ...] = tuple(
     {"name": name, "description": "", "parameters": {"type": "object", "properties": {}}} for name in (LOADER, "exec")
 )

@@ -33,6 +33,8 @@ from nexus.types.stream_events import Retry, StreamError, Token, ToolStatus
 from nexus.workspace.attachments import media_parts
 from nexus.workspace.memory.consolidation import log_session
 
+__all__ = ["AgentLoop", "OnProgress"]
+
 OnProgress = Callable[[str], Awaitable[None]]
 """Takes what the model says next to tool calls."""
 

@@ -10,6 +10,8 @@ from nexus.workspace.memory.notebook import MemoryMatch, Notebook
 from nexus.workspace.prompts import without_template_comments
 from nexus.workspace.sources.memory import SYSTEM_HEADING
 
+__all__ = ["MemoryStore"]
+
 
 class MemoryStore:
     """MEMORY.md and HISTORY.md of a workspace, read again by each method. `notebook` has further operations.

@@ -20,6 +20,8 @@ from nexus.workspace.sources.skills import (
     split_skill_names,
 )
 
+__all__ = ["SkillsLoader"]
+
 
 class SkillsLoader:
     """The skills of a workspace, of the user and of the package; the first of a name counts.

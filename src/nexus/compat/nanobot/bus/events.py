@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
+__all__ = ["InboundMessage", "OutboundMessage"]
+
 
 class InboundMessage(Struct, frozen=True):
     """A user's message from a channel."""

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from nexus.compat.nanobot.bus.events import InboundMessage, OutboundMessage
 
+__all__ = ["Channel", "MessageBus"]
+
 
 class Channel(Protocol):
     """Source of messages and receiver of answers."""

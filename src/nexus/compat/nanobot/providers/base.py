@@ -20,6 +20,8 @@ from nexus.types.sanitize import arguments_as_object
 from nexus.types.settings import CallArguments
 from nexus.types.tool_definition import ToolSource
 
+__all__ = ["LLMProvider", "LLMResponse", "ToolCallRequest"]
+
 
 class ToolCallRequest(Struct, frozen=True):
     """A tool call of a reply."""

@@ -29,6 +29,8 @@ from nexus.types.message import Message
 from nexus.types.session_key import parse
 from nexus.workspace.sources.event_blocks import with_runtime_note
 
+__all__ = ["MAX_MESSAGES", "Session", "SessionManager"]
+
 BLOCKS = "thinking_blocks"
 MAX_MESSAGES = 500
 RESULT_CHARS = 500

@@ -21,6 +21,19 @@ from nexus.types.history import CONTEXT_SUMMARY, GENERATED, SESSION_SOURCE
 from nexus.types.ledger_entries import MessageRef, StoredMessage
 from nexus.types.message import Message, Text, TokenSize
 
+__all__ = [
+    "CALL_TOKENS",
+    "RECENT_PRESERVE_RATIO",
+    "SUMMARY_TOKENS",
+    "CompactionResult",
+    "build_summarize_prompt",
+    "compact_messages",
+    "create_summary_message",
+    "generate_summary",
+    "select_messages_for_compaction",
+    "summary_text",
+]
+
 SUMMARY_SOURCE = "nexus:summary"
 RECENT_PRESERVE_RATIO = 0.25
 SUMMARY_TOKENS = 2_000

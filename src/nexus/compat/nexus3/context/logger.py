@@ -33,6 +33,8 @@ from nexus.types.history import SESSION_SOURCE, SESSION_START
 from nexus.types.ledger_entries import Commit, Compaction, Cut, Entry, MessageRef, NewEntry, SizedMessage
 from nexus.types.message import Message, Text, ToolCall, ToolResult, assistant, user
 
+__all__ = ["LedgerLogger", "MessageLogger", "RestoredSession"]
+
 PROMPT_SOURCE = "nexus:system-prompt"
 
 _FIELDS = {PROMPT_SOURCE: "system_prompt", SESSION_SOURCE: SESSION_START}

@@ -39,6 +39,8 @@ from nexus.ledger.sqlite import SqliteLedger
 from nexus.ledger.text_encoding import to_json
 from nexus.types.message import Message, Note, Text, ToolResult
 
+__all__ = ["ContextConfig", "ContextManager"]
+
 
 @dataclass(slots=True)
 class ContextConfig:

@@ -20,6 +20,8 @@ from nexus.providers.received import CallIndex, as_mapping
 from nexus.text.message_text import text_of_result
 from nexus.types.message import Message, Note, Text, ToolCall, ToolResult, with_parts
 
+__all__ = ["AnyMessage", "sent_messages", "shown_messages", "stored_messages"]
+
 AnyMessage: TypeAlias = core.Message | Message | Mapping[str, Any]
 """Document 004's message, the ledger's, or a chat message of OpenAI's format."""
 

@@ -17,6 +17,15 @@ from nexus.tokens.images import max_image_tokens
 from nexus.types.message import Text
 from nexus.types.sanitize import arguments_as_object
 
+__all__ = [
+    "CHARS_PER_TOKEN",
+    "OVERHEAD_PER_MESSAGE",
+    "SimpleTokenCounter",
+    "TiktokenCounter",
+    "TokenCounter",
+    "get_token_counter",
+]
+
 OVERHEAD_PER_MESSAGE = 4
 """Tokens for role and framing of one message (document 004)."""
 

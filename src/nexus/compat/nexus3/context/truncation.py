@@ -15,6 +15,17 @@ from nexus.assembly.fit import repair
 from nexus.compat.nexus3.context.messages import M, stored_messages
 from nexus.types.message import Message
 
+__all__ = [
+    "STRATEGIES",
+    "Group",
+    "flatten_groups",
+    "identify_message_groups",
+    "is_complete",
+    "newest_within",
+    "truncate_middle_out",
+    "truncate_oldest_first",
+]
+
 MOMENT_SOURCE = "nexus:moment"
 """Source of a message that only contains a time stamp."""
 

@@ -24,6 +24,8 @@ from nexus.types.sanitize import sanitize_text
 from nexus.workspace.environment.machine import HEADING as ENVIRONMENT
 from nexus.workspace.times import FRESH_MS, now_text, parse_zone, session_start_text, stamp_text
 
+__all__ = ["chat_messages", "visible_messages"]
+
 
 def visible_messages(messages: Iterable[Message], *, started: bool = False) -> list[Message]:
     """Return the messages as a provider accepts them; calls without a result are answered as interrupted.

@@ -16,6 +16,8 @@ from nexus.errors import BadSetting, ModelCallFailed
 from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError, respond
 from nexus.types.decoding import decodable
 
+__all__ = ["METHODS", "Dispatcher", "RequestId"]
+
 METHODS = ("send", "cancel", "get_tokens", "get_context", "compact", "shutdown")
 
 RequestId: TypeAlias = str | int

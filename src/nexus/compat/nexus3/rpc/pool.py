@@ -32,6 +32,8 @@ from nexus.tools import ToolRegistry
 from nexus.types.config import Config
 from nexus.types.settings import SettingsChanges
 
+__all__ = ["Agent", "AgentConfig", "AgentPool", "SharedComponents"]
+
 
 @dataclass(frozen=True, slots=True)
 class SharedComponents:

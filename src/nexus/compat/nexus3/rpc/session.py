@@ -37,6 +37,8 @@ from nexus.types.settings import Clock, SettingsChanges, Strategy
 from nexus.types.stream_events import Retry, StreamError, StreamEvent, Token, ToolStatus
 from nexus.types.validation import check_options
 
+__all__ = ["Session"]
+
 PROFILE = Profile(
     "nexus3",
     "the agent's system prompt and conversation, each message with its time (NEXUS3's agents)",
