@@ -108,10 +108,11 @@ def check_response(response: Any, request: Any, *, is_camel: bool, counts: Count
         error = response["error"]
         assert isinstance(error["code"], int) and error["code"] != INTERNAL_ERROR, (error, request)
         assert isinstance(error["message"], str) and error["message"], error
-        assert set(error) <= {"code", "message", "data"}
+        assert set(error) == {"code", "message", "data"}
         is_number = isinstance(sent.get("id"), (str, int, float)) and not isinstance(sent["id"], bool)
         assert response["id"] == (sent["id"] if is_number else None), (response, request)
-        kind = error.get("data", {}).get("code", "")
+        kind = error["data"]["code"]
+        assert isinstance(kind, str) and kind, error
         counts[f"error {error['code']} {kind}"] += 1
         return
     assert response["id"] == sent["id"], (response, request)

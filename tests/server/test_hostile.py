@@ -227,6 +227,8 @@ def test_hostile_call_is_an_error(server: Running, name: str) -> None:
     code, method, params = METHODS[name]
     error = server.rpc(method, params)
     assert error["code"] == code, error
+    wanted = {-32601: "method_not_found", -32602: "invalid_params"}
+    assert error["data"]["code"] == wanted.get(code, error["data"]["code"])
     assert [info.agent_id for info in server.client().list_agents()] == ["mine"]
 
 

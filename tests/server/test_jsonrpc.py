@@ -151,6 +151,23 @@ def test_bytes_that_are_no_message_are_a_parse_error(name: str) -> None:
     assert CALLS == []
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"{", "parse_error"),
+        (b"[" * 65 + b"]" * 65, "parse_error"),
+        (b"[]", "invalid_request"),
+        (b"7", "invalid_request"),
+        (b'{"jsonrpc": "2.0", "method": "foobar", "id": 1}', "method_not_found"),
+        (b'{"jsonrpc": "2.0", "method": "bad_params", "id": 1}', "invalid_params"),
+        (b'{"jsonrpc": "2.0", "method": "refuse", "id": 1}', "bad_setting"),
+        (b'{"jsonrpc": "2.0", "method": "crash", "id": 1}', "internal_error"),
+    ],
+)
+def test_every_error_has_a_code_in_its_data(body: bytes, code: str) -> None:
+    assert answered(body)["error"]["data"] == {"code": code}
+
+
 def test_errors_have_no_secrets_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     refused = answered(json.dumps({**REQUEST, "method": "refuse", "id": 1}))["error"]
     assert refused["code"] == -32000 and refused["data"] == {"code": "bad_setting"}

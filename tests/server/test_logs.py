@@ -49,7 +49,9 @@ def test_each_request_is_one_line_without_content(tmp_path: Path) -> None:
     assert (send["route"], send["agent"], send["calls"][0]["method"]) == ("/agent/ID", "a", "send")
     assert all(row["seconds"] >= 0 and row["time"].endswith("Z") for row in rows)
     assert [row["status"] for row in rows[2:]] == [404, 404, 200, 401, 200]
-    assert rows[-1]["calls"] == [{"method": "unknown", "error": "-32601", "seconds": rows[-1]["calls"][0]["seconds"]}]
+    assert rows[-1]["calls"] == [
+        {"method": "unknown", "error": "method_not_found", "seconds": rows[-1]["calls"][0]["seconds"]}
+    ]
     assert log.stat().st_mode & 0o777 == 0o600
 
 

@@ -105,7 +105,7 @@ def test_request_id_that_comes_again_is_answered_once(server: Running, client: C
     assert client.create_agent("b").send("Hi", "7").content == "Hello."
     assert len(server.model.bodies) == 3
     error = failure(lambda: agent.send("Something else", "7"))
-    assert error.rpc_code == -32602 and "another message" in str(error)
+    assert (error.rpc_code, error.code) == (-32602, "idempotency_conflict") and "another message" in str(error)
 
 
 def test_cancel_ends_a_request_and_frees_the_agent(server: Running, client: Client) -> None:

@@ -328,6 +328,8 @@ def test_standard_input_and_output_have_the_same_methods(tmp_path: Path) -> None
     assert answers[1]["result"] == {"agent_id": "a", "url": "/agent/a"}
     assert answers[3]["result"] == {"request_id": "r1", "content": "Hello."}
     assert (answers[4]["error"]["code"], answers[None]["error"]["code"]) == (-32601, -32700)
+    assert answers[4]["error"]["data"] == {"code": "method_not_found"}
+    assert answers[None]["error"]["data"] == {"code": "parse_error"}
     assert answers[5]["result"] == {"message_count": 2, "system_prompt": True}
     assert [event["type"] for event in events] == ["stream_start", "token", "stream_end"]
 

@@ -22,7 +22,7 @@ from nexus.errors import BadReference, LedgerError
 from nexus.ledger.codec import body_json
 from nexus.ledger.text_encoding import to_json
 from nexus.tokens.model import Model
-from nexus.types.block import Block
+from nexus.types.block import PREAMBLE, Block
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import AssemblyRow, Cut, StoredMessage
 
@@ -110,7 +110,7 @@ def stored_manifest(ctx: AssembledContext, *, answered: bool, reported: int) -> 
         body_json(ctx.model_config)  # a setting such as a class has no JSON form
         body = ctx.body_hash
         config = ctx.model_config
-    blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", "ahead")]
+    blocks = [block for block in ctx.provenance.blocks if block.slot in ("system", PREAMBLE)]
     parts: dict[str, Any] = {"settings": StoredSettings(ctx.accounting.model_info, config)}
     if blocks:
         parts["blocks"] = blocks

@@ -14,7 +14,7 @@ from nexus.context import TokenLine
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.message_tokens import text_tokens_json
 from nexus.tokens.scale import TokenScale
-from nexus.types.block import Block, Slot
+from nexus.types.block import PREAMBLE, Block, Slot
 
 
 def budget_with_usage(scale: TokenScale, fixed: FixedTokens, result: FitResult) -> TokenBudget:
@@ -52,10 +52,10 @@ def token_lines(system: SystemPrompt, chosen: ChosenFit) -> tuple[TokenLine, ...
         lines.append(TokenLine("Workspace", "system", f"{tools} tool definitions", "nexus:tools", tokens, "system"))
     remaining = to_provider_tokens(chosen.preamble.fixed.preamble, factor)
     for block in chosen.preamble.blocks:
-        lines.append(block_line(block, "ahead", remaining))
+        lines.append(block_line(block, PREAMBLE, remaining))
         remaining -= lines[-1].tokens
     if chosen.preamble.blocks:
-        lines.append(TokenLine("Workspace", "ahead", "message framing", "nexus:framing", remaining, "system"))
+        lines.append(TokenLine("Workspace", PREAMBLE, "message framing", "nexus:framing", remaining, "system"))
     window = result.window
     opening = _opening_lines(window, factor)
     lines.extend(opening)

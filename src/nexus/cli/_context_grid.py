@@ -19,7 +19,7 @@ from nexus.render.console import call_values, printable
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.model_names import same_model
-from nexus.types.block import LAYERS, Slot
+from nexus.types.block import LAYERS, PREAMBLE, Slot
 from nexus.types.message import Image, Thinking, ToolCall, ToolResult, with_parts
 
 CELLS = 480
@@ -30,8 +30,8 @@ NARROW = 72
 LARGEST_RESULTS = 5
 """Tool results that are listed."""
 
-SLOTS: tuple[Slot, ...] = ("system", "ahead", "history", "current")
-"""Slots in sending order; `ahead` is the stored name of the preamble."""
+SLOTS: tuple[Slot, ...] = ("system", PREAMBLE, "history", "current")
+"""Slots in sending order."""
 
 _COLORS = {
     "Workspace": "cyan",

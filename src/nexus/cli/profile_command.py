@@ -18,7 +18,7 @@ from nexus.cli._sessions import resolve_session
 from nexus.engine import Engine
 from nexus.engine.simulation.profile_order import WHEN, ProfileReport, check_profile_order
 from nexus.render.console import printable
-from nexus.types.block import slot_name
+from nexus.types.block import PREAMBLE, slot_name
 from nexus.types.compaction_plan import FULL, FULL_TO
 from nexus.types.counts import count_noun
 
@@ -129,7 +129,7 @@ def _measure(nx: Engine, name: str, session: str | None, options: CommandOptions
 
 
 def _source_rows(report: ProfileReport) -> Iterator[dict[str, Any]]:
-    for slot in ("system", "ahead", "current"):
+    for slot in ("system", PREAMBLE, "current"):
         for row in report.rows:
             if row.slot == slot:
                 yield {
@@ -139,7 +139,7 @@ def _source_rows(report: ProfileReport) -> Iterator[dict[str, Any]]:
                     "tokens": row.tokens,
                     "blocks from": ", ".join(row.origins) or "(none now)",
                 }
-        if slot == "ahead":
+        if slot == PREAMBLE:
             yield {
                 "slot": "history",
                 "source": "(the conversation)",

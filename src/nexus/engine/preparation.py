@@ -164,13 +164,9 @@ class Preparation:
     def session_of(self, request: Request) -> str:
         """Return the label of the session that a request belongs to: that of its speaker, whatever it says and offers.
 
-        The request is prepared when it is assembled, not here. Raises NotAllowed, BadSetting, LedgerError.
+        The request is prepared when it is assembled, not here: plugins add tools, which choose no session. Raises NotAllowed, BadSetting, LedgerError.
         """
-        request = replace(request, event=Event(), tools=())
-        if self.hooks.plugins:
-            request = self.prepare(request, moment=False).request
-        else:
-            request, _ = checked_request(request)
+        request, _ = checked_request(replace(request, event=Event(), tools=()))
         return decide(self.policies.read(), request, partial(_owning_names_now, self.store)).session
 
     def available(self, request: Request) -> int:

@@ -28,7 +28,7 @@ from nexus.render.report import report
 from nexus.tokens.budget import TokenBudget
 from nexus.tokens.calibration import Anchor
 from nexus.tokens.model import Model
-from nexus.types.block import Block, ContextWarning
+from nexus.types.block import PREAMBLE, Block, ContextWarning
 from nexus.types.decoding import decodable
 from nexus.types.history import History, Memory
 from nexus.types.ledger_entries import Cut
@@ -182,7 +182,7 @@ def _memory(extra: dict[str, Any]) -> Memory | None:
     if not _convert(extra.get("showsOneTurn", False), bool):
         return None
     blocks: list[Block] = _convert(extra["blocks"], list[Block])
-    reporting = [block for block in blocks if (block.slot, block.layer) == ("ahead", "Session")]
+    reporting = [block for block in blocks if (block.slot, block.layer) == (PREAMBLE, "Session")]
     if reporting:
         return Memory(reporting[-1].name.rstrip(" 0123456789"), reporting[-1].source)
     return Memory("memory", "")

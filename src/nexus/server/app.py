@@ -403,7 +403,7 @@ def _json(body: bytes, status: int, headers: dict[str, str] | None = None) -> Re
 def _refusal(
     status: int, text: str, headers: dict[str, str] | None = None, request_id: RequestId = None, code: str = ""
 ) -> Response:
-    data = {"code": code or REFUSALS.get(status, ""), "status": status}
+    data = {"code": code or REFUSALS.get(status, REFUSALS[400]), "status": status}
     return _json(refusal(RpcError(SERVER_ERROR, text, data), request_id).body, status, headers)
 
 

@@ -25,6 +25,15 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 SERVER_ERROR = -32000
 """An error of Nexus; `data.code` is its code."""
+ERROR_CODES = {
+    PARSE_ERROR: "parse_error",
+    INVALID_REQUEST: "invalid_request",
+    METHOD_NOT_FOUND: "method_not_found",
+    INVALID_PARAMS: "invalid_params",
+    INTERNAL_ERROR: "internal_error",
+    SERVER_ERROR: "server_error",
+}
+"""Codes of JSON-RPC's errors in `data.code`, unless an error has a code of its own."""
 
 MAX_DEPTH = 64
 """Nested arrays and objects of a message."""
@@ -40,13 +49,13 @@ Call: TypeAlias = Callable[[str, Params], Awaitable[object]]
 
 
 class RpcError(Exception):
-    """An error response: its code, message and data."""
+    """An error response: its code, message and data, which has a `code` that programs compare."""
 
     def __init__(self, code: int, message: str, data: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.data = data
+        self.data = {"code": ERROR_CODES[code], **(data or {})}
 
 
 class RpcRequest(Struct, frozen=True):
@@ -57,12 +66,12 @@ class RpcRequest(Struct, frozen=True):
     id: RequestId | UnsetType = UNSET
 
 
-class ErrorObject(Struct, frozen=True, omit_defaults=True):
+class ErrorObject(Struct, frozen=True):
     """The `error` of a response."""
 
     code: int
     message: str
-    data: dict[str, Any] | None = None
+    data: dict[str, Any]
 
 
 class RpcResponse(Struct, frozen=True):
@@ -198,7 +207,8 @@ def _error_object(error: Exception) -> ErrorObject:
     if isinstance(error, NexusError):
         return ErrorObject(SERVER_ERROR, redact(str(error)).text, {"code": error.code})
     LOG.error("internal error: %s", describe_failure(error))
-    return ErrorObject(INTERNAL_ERROR, "internal error (the server's log has it)", {"code": "internal_error"})
+    data = {"code": ERROR_CODES[INTERNAL_ERROR]}
+    return ErrorObject(INTERNAL_ERROR, "internal error (the server's log has it)", data)
 
 
 def _lower(error: Exception) -> str:

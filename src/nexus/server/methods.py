@@ -471,7 +471,8 @@ async def _cancel_all(call: Call, label: str) -> None:
 
 
 def _conflict(request_id: forms.RequestKey) -> RpcError:
-    return RpcError(INVALID_PARAMS, f"request_id {request_id!r} was used for another message (use a new one)")
+    text = f"request_id {request_id!r} was used for another message (use a new one)"
+    return RpcError(INVALID_PARAMS, text, {"code": IdempotencyConflict.code, "request_id": request_id})
 
 
 # the table -----------------------------------------------------------------------------------------------------------

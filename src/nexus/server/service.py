@@ -138,7 +138,7 @@ def _agent_param(params: Params) -> str:
 def _error_name(error: Exception) -> str:
     """Return an error as its response names it."""
     if isinstance(error, RpcError):
-        return str((error.data or {}).get("code") or error.code)
+        return str(error.data["code"])
     if isinstance(error, NexusError):
         return error.code
     return type(error).__name__

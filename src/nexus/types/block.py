@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 Layer: TypeAlias = Literal["Workspace", "Persona", "Session", "Memory", "Event"]
 Slot: TypeAlias = Literal["system", "ahead", "history", "current"]
-"""`ahead` is stored for the preamble: messages between the system slot and the conversation."""
+PREAMBLE: Literal["ahead"] = "ahead"
+"""The slot of messages between the system slot and the conversation, by the name that is stored."""
 Trust: TypeAlias = Literal["system", "workspace", "user", "tool", "web"]
 
 LAYERS: tuple[Layer, ...] = ("Workspace", "Persona", "Session", "Memory", "Event")
@@ -23,8 +24,8 @@ def text_hash(text: str) -> str:
 
 
 def slot_name(slot: str) -> str:
-    """Return the name of a slot for people; stored as `ahead` is the preamble."""
-    if slot == "ahead":
+    """Return the name of a slot for people."""
+    if slot == PREAMBLE:
         return "preamble"
     return slot
 

@@ -167,6 +167,25 @@ def test_event_metadata_hook_runs_once_per_turn() -> None:
     assert '{"Counting": {"calls": 1}}' in json.dumps(second.to_openai()).replace('\\"', '"')
 
 
+def test_each_hook_runs_once_in_a_whole_call() -> None:
+    asked: list[str] = []
+
+    class Counting:
+        @hookimpl
+        def nexus_moment(self) -> dict[str, int]:
+            asked.append("moment")
+            return {"calls": len(asked)}
+
+        @hookimpl
+        def nexus_tools(self) -> list[dict[str, Any]]:
+            asked.append("tools")
+            return [TOOL]
+
+    answer = nexus.call(opened(Counting()), "hi", lambda _: nexus.AgentResult((assistant("Hello."),)), session="s")
+    assert sorted(asked) == ["moment", "tools"]
+    assert [spec.name for spec in answer.ctx.tools] == ["look_up"]
+
+
 def test_changed_plugin_source_is_named_as_prefix_break() -> None:
     class Clock:
         now = 0

@@ -24,7 +24,7 @@ from nexus.errors import BudgetTooSmall
 from nexus.tokens.content import MeasuredContent, content_factor
 from nexus.tokens.message_tokens import message_tokens
 from nexus.tokens.scale import TokenScale
-from nexus.types.block import Block, ContextWarning
+from nexus.types.block import PREAMBLE, Block, ContextWarning
 from nexus.types.history import OLDER_ENTRIES, PreviousTurns
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Message
@@ -163,7 +163,7 @@ def _gather_preamble(
 ) -> Preamble:
     context = replace(inputs.source_context, previous_turns=previous)
     blocks, warnings = gather_slot(
-        profile.preamble, "ahead", profile, inputs, source_context=context, previous=system.blocks
+        profile.preamble, PREAMBLE, profile, inputs, source_context=context, previous=system.blocks
     )
     messages = preamble_messages(blocks)
     counter = inputs.scale.counter

@@ -17,6 +17,7 @@ from nexus.context import AssembledContext
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import tools_tokens
 from nexus.tokens.scale import TokenScale
+from nexus.types.block import PREAMBLE
 from nexus.types.message import ProviderFormat
 
 EXCERPT_BYTES = 60
@@ -106,7 +107,7 @@ def diff_prompts(old: Side, new: Side, counter: TokenCounter) -> Difference:
             tools=tools,
             system=manifest.base - conversation - tools,
             blocks=block_tokens([block for block in blocks if block.slot == "system"], counter),
-            preamble_blocks=block_tokens([block for block in blocks if block.slot == "ahead"], counter),
+            preamble_blocks=block_tokens([block for block in blocks if block.slot == PREAMBLE], counter),
             window=fitted.window,
             earlier_messages=old.ctx.messages,
             scale=TokenScale(

@@ -24,7 +24,7 @@ from nexus.context import AssembledContext, TokenLine
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.message_tokens import message_tokens, tools_tokens
-from nexus.types.block import Block, slot_name
+from nexus.types.block import PREAMBLE, Block, slot_name
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
 from nexus.types.message import Image, Message, Text, Thinking, ToolCall, ToolResult
 from nexus.types.tool_definition import canonical
@@ -137,8 +137,8 @@ def _prompt_lines(ctx: AssembledContext, counter: TokenCounter) -> Iterator[Expl
         yield ExplainedLine(
             "omitted", "tool", "system", tool.name, tool.reason, 0, tokens, source="nexus:policy", text=text
         )
-    preamble = {(block.source, block.name): block for block in ctx.provenance.blocks if block.slot == "ahead"}
-    for line in _token_lines(ctx, "ahead"):
+    preamble = {(block.source, block.name): block for block in ctx.provenance.blocks if block.slot == PREAMBLE}
+    for line in _token_lines(ctx, PREAMBLE):
         block = preamble.get((line.source, line.name))
         reason = "framing of the messages before the conversation"
         if block:

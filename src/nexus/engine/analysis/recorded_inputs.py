@@ -32,7 +32,7 @@ from nexus.tokens.counter import TokenCounter
 from nexus.tokens.image_price import ImagePrice
 from nexus.tokens.model import Model, resolve
 from nexus.tokens.scale import TokenScale
-from nexus.types.block import Block, Layer, Trust
+from nexus.types.block import PREAMBLE, Block, Layer, Trust
 from nexus.types.decoding import decodable
 from nexus.types.history import PLAIN, HistoryHeader, PreviousTurns
 from nexus.types.ledger_entries import Cut, Entry, MessageRef, StoredMessage
@@ -323,10 +323,10 @@ class RecordedCallInputs:
 
     def sources(self, notes: list[Block]) -> dict[str, Source]:
         """Return sources that yield the stored blocks; `stored_profile` of `analysis.replay` places them."""
-        system, preamble = ([block for block in self.blocks if block.slot == slot] for slot in ("system", "ahead"))
+        system, preamble = ([block for block in self.blocks if block.slot == slot] for slot in ("system", PREAMBLE))
         return {
             "blocks": lambda _: (system, []),
-            "ahead": lambda _: (preamble, []),
+            "preamble": lambda _: (preamble, []),
             STORED_NOTES: lambda _: (notes, []),
         }
 

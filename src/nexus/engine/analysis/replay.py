@@ -292,4 +292,4 @@ def _changed_request(
 
 def stored_profile(name: str, message_format: MessageFormatName) -> Profile:
     """Return a profile whose sources are those of `RecordedCallInputs.sources`."""
-    return Profile(name, "", ("blocks",), (STORED_NOTES,), preamble=("ahead",), message_format=message_format)
+    return Profile(name, "", ("blocks",), (STORED_NOTES,), preamble=("preamble",), message_format=message_format)

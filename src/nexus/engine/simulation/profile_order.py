@@ -19,7 +19,7 @@ from nexus.assembly.profiles.user.registry import ResolvedProfile
 from nexus.context import AssembledContext, TokenLine
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.providers.prompt_cache import price_of_break
-from nexus.types.block import ContextWarning, Slot
+from nexus.types.block import PREAMBLE, ContextWarning, Slot
 from nexus.types.message import Text
 from nexus.types.profile import Profile
 from nexus.workspace.source_context import SourceContext
@@ -130,7 +130,7 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
         lines.setdefault((line.source, line.name.removesuffix(IN_HISTORY)), []).append(line)
     slots: tuple[tuple[Slot, tuple[str, ...]], ...] = (
         ("system", profile.system),
-        ("ahead", profile.preamble),
+        (PREAMBLE, profile.preamble),
         ("current", profile.current),
     )
     for slot, names in slots:
@@ -149,7 +149,7 @@ def _rows(nx: Engine, resolved: ResolvedProfile, ctx: AssembledContext) -> Itera
 
 
 def _findings(rows: Sequence[SlotRow], profile: Profile, ctx: AssembledContext, history: int) -> Iterator[OrderFinding]:
-    prefix = [row for row in rows if row.slot in ("system", "ahead")]
+    prefix = [row for row in rows if row.slot in ("system", PREAMBLE)]
     lines = ctx.accounting.token_breakdown
     # The session's own instructions are no source of the profile, but they are sent with the system slot.
     if tokens := sum(line.tokens for line in lines if line.slot == "system" and line.layer == "Session"):
