@@ -13,7 +13,7 @@ import msgspec
 
 from nexus.cli._listing import Column, Listing, number, time, wrapped
 from nexus.cli._options import TENANT_OPTION, CommandOptions, nexus_command
-from nexus.cli._output import beginning, emit_each, format_time, shortened
+from nexus.cli._output import beginning, format_time, shortened
 from nexus.cli._sessions import NO_LEDGER
 from nexus.cli._usage import project_of, reported_calls
 from nexus.engine import Engine
@@ -91,9 +91,6 @@ def command(options: CommandOptions, every: bool, limit: int | None) -> None:
     if limit is None and not options.as_json:
         limit = USUAL_ROWS
     with options.open(reads_stored=True, needs_config=False) as nx:
-        if options.as_json and not limit:
-            emit_each(_listed(nx, session) for session in nx.ledger.sessions.each(every=every))
-            return
         listed = nx.sessions(include_inactive=every, limit=limit + 1 if limit else None)
         place = nx.ledger.location
         if place == NO_LEDGER:

@@ -6,8 +6,8 @@ A session names its parent by label. When a label is given up, child sessions ge
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from itertools import count, takewhile
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,9 +18,6 @@ from nexus.ledger.sessions import Alias, NewRefUpdate, RefUpdate, SessionInfo, S
 from nexus.ledger.store import HistoryStore, LedgerStore, SessionStore, unknown_session
 from nexus.types.counts import count_noun
 from nexus.types.ledger_entries import STEPS, Commit
-
-PAGE = 5_000
-"""Sessions that are read together."""
 
 _List = list
 """The type, whose name is that of a method in the annotations of SessionDirectory."""
@@ -98,18 +95,6 @@ class SessionDirectory:
         With a `limit`, at most that many, after the first `offset`.
         """
         return self._store.sessions(every=every, limit=limit, offset=offset)
-
-    def each(self, *, every: bool = False) -> Iterator[SessionInfo]:
-        """Yield the sessions, newest first, as they are at one moment. They are read in pages, so memory stays the same.
-
-        `every` adds archived and deleted ones.
-        """
-        with self._store.snapshot():
-            for offset in count(0, PAGE):
-                page = self._store.sessions(every=every, limit=PAGE, offset=offset)
-                yield from page
-                if len(page) < PAGE:
-                    return
 
     def info(self, session: str) -> SessionInfo:
         """Return a session's line of the list. Raises NoSuchSession."""
