@@ -270,7 +270,7 @@ MUTANTS = (
     Mutant(
         "sessions of other users are candidates",
         "nexus.engine.mirror.moved:MovedLists._differs_in_first", "not self._has_root(scope, thread, stored[0])", "False",
-        ("another conversation", "two owners"), (*FOLDER_TALK, Step("folder import", 1, 1)),
+        ("another conversation", "two owners"), (*FOLDER_TALK, Step("new", 1, 0, 4), Step("folder import", 1, 1)),
     ),
 )  # fmt: skip
 

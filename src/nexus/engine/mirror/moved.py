@@ -1,4 +1,4 @@
-"""Lists of clients that move messages, or begin with another message each time. They continue their session all the same.
+"""Lists of clients that move messages, or begin with another message each time. They continue their session.
 
 aider repeats its files and rules near the end of the conversation: after the beginning that such a list shares with the
 session, it omits some messages, has the session's newest reply, and repeats the omitted messages further on.
@@ -15,13 +15,16 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from nexus.engine.mirror.find_place import LEAST_OVERLAP, TRIES, Place
+from nexus.engine.mirror.find_place import LEAST_OVERLAP, Place
 from nexus.engine.mirror.keys import LONG_CHARS, KeyChain, ListScope, MessageKeys, content_hash
 from nexus.ledger.store import LedgerStore
 from nexus.types.message import Message
 
 CANDIDATES = 8
 """Sessions of a scope that are compared with a list, the newest first."""
+
+FIRST_TRIES = 8
+"""Newest long messages of a list that are looked up before its sessions are searched: most lists are simply new."""
 
 MAX_SCOPES = 10_000
 """Scopes whose sessions are remembered; the least recently used goes first."""
@@ -77,18 +80,21 @@ class MovedLists:
         is_known = place.thread and any(self._store.labels_of(place.thread))
         if is_known or not any(message.role == "assistant" for message in messages):
             return place
+        identities = [key.identity for key in keys[1:] if key.identity]
+        newest = identities[-FIRST_TRIES:]
+        holders = {thread for identity in newest for thread, _ in self._store.holders(identity)}
+        if not holders:
+            return place  # no session has any of these messages
         hashes = {content_hash(message, {}) for message in messages}
-        identities = [key.identity for key in keys[1:] if key.identity][-TRIES:]
-        holders = {thread for identity in identities for thread, _ in self._store.holders(identity)}
-        found: list[tuple[str, int]] = []
+        certain: list[tuple[str, int]] = []
         sessions = (*self._candidates(scope), *(label for thread in holders for label in self._store.labels_of(thread)))
         for session in dict.fromkeys(sessions):
             thread = self._store.thread_of(session)
             if thread is not None and self._differs_in_first(scope, thread, messages, keys, hashes):
-                found.append((session, thread))
-        if len(found) != 1:
+                certain.append((session, thread))
+        if len(certain) != 1:
             return place
-        ((session, thread),) = found
+        ((session, thread),) = certain
         return replace(place, session=session, leaves=(thread, self._store.thread(thread).head_seq))
 
     def _differs_in_first(
