@@ -74,7 +74,7 @@ _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 
 @dataclass(slots=True)
 class _Tally:
-    """What was counted and omitted, and the problems."""
+    """Counts of lines and omitted fields, and the problems."""
 
     lines: int = 0
     unlined: int = 0
@@ -90,7 +90,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Description:
-    """What the lines say about the session."""
+    """Ids, titles and other fields of the session, from its lines."""
 
     ids: dict[str, None] = field(default_factory=dict[str, None])
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -99,7 +99,7 @@ class _Description:
     """The id of a conversation's last line, and its summary."""
 
     def note(self, record: dict[str, Any]) -> None:
-        """Store what a message line says."""
+        """Store the fields of a message line."""
         self.fields |= {name: text for name in ABOUT if (text := text_of(record.get(name)))}
         if session := text_of(record.get("sessionId")):
             self.ids.pop(session, None)  # the last session named is the file's own
@@ -226,7 +226,7 @@ def read(path: Path, on_read: OnRead | None = None) -> Iterator[Transcript]:
         after=file.after,
         report=FileReport(
             lines=tally.lines,
-            message_lines=sum(one.report.message_lines for one in (main, *sides)) - tally.unlined,
+            message_lines=sum(path.report.message_lines for path in (main, *sides)) - tally.unlined,
             counted=dict(+tally.counted),
             omitted=dict(tally.omitted),
             problems=tuple(tally.problems),

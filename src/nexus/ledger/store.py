@@ -37,7 +37,7 @@ from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Cut, Entr
 
 
 class TenantStore(Protocol):
-    """What every part of a store has."""
+    """Location, tenant and snapshots: the base of each part of a store."""
 
     @property
     def location(self) -> str:

@@ -82,8 +82,8 @@ def plan_compaction(
         highest = int(aim.share * HIGH_MARK / LOW_MARK * available) - spent
         least_tail = int(min(LEAST_TAIL, aim.share / 4) * available)
         room = max(min((available - other_tokens) // 2, highest - least_tail), 0)
-        most = max(available - fixed_tokens, 0) // 2
-        tokens = _excerpts(window, last, room, most, counter).tokens
+        excerpt_limit = max(available - fixed_tokens, 0) // 2
+        tokens = _excerpts(window, last, room, excerpt_limit, counter).tokens
         if not manual:
             free = max(min(free, highest - tokens), least_tail)
     index = min(first_group_within(window, sums, free), last)

@@ -109,7 +109,7 @@ class ThreadRows:
 
 @dataclass
 class NameRows:
-    """Rows found for what a tenant has by name: sessions, aliases, calibrations, queued events, documents."""
+    """Rows that a tenant has by name: sessions, aliases, calibrations, queued events, documents."""
 
     updates: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))
     old_updates: dict[str, list[MoveRecord]] = field(default_factory=lambda: defaultdict(list))

@@ -39,7 +39,7 @@ def delete_unused_blobs(db: Connection, tenant: str) -> None:
     if not unused:
         return
     for (manifest,) in db.stream("SELECT manifest FROM assembly WHERE tenant=?", (tenant,)):
-        unused.difference_update(_named(manifest))
+        unused.difference_update(_blobs_of(manifest))
     db.run_many("DELETE FROM blob WHERE tenant=? AND sha256=?", [(tenant, sha256) for sha256 in sorted(unused)])
 
 
@@ -67,7 +67,7 @@ def named_on_page(reader: Reader, after: Position) -> tuple[list[str], Position 
         " ORDER BY thread, view, seq LIMIT ?"
     )
     rows = reader.db.rows(sql, (reader.tenant, *after, PAGE))
-    names = [name for *_, manifest in rows for name in _named(manifest)]
+    names = [name for *_, manifest in rows for name in _blobs_of(manifest)]
     if len(rows) < PAGE:
         return names, None
     thread, view, seq, _ = rows[-1]
@@ -83,7 +83,7 @@ def delete_blobs(writing: Writing, blobs: Sequence[str], ends: ViewEnds) -> int:
         if seq != after:
             sql = "SELECT manifest FROM assembly WHERE tenant=? AND thread=? AND view=? AND seq>?"
             for (manifest,) in db.stream(sql, (tenant, thread, view, after)):
-                used.update(_named(manifest))
+                used.update(_blobs_of(manifest))
     deleted = 0
     for sha256 in blobs:
         key = (tenant, sha256)
@@ -100,7 +100,7 @@ def _view_ends(db: Connection, tenant: str) -> dict[tuple[int, str], int]:
     return {(thread, view): seq for thread, view, seq in rows}
 
 
-def _named(manifest: str) -> list[str]:
+def _blobs_of(manifest: str) -> list[str]:
     with suppress(ValueError, TypeError, RecursionError, msgspec.MsgspecError):
         return inputs_of(manifest)
     return []  # a damaged manifest names nothing
