@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -67,3 +68,12 @@ def _import(dotted: str, line: int) -> Import:
 
 def _own(dotted: str) -> str:
     return dotted.removeprefix("nexus.")
+
+
+def resolves(name: str) -> bool:
+    """Return True if a dotted name is a module, or a name in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True

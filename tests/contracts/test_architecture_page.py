@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from contracts.modules import PACKAGE, ROOT, Module, modules
+from contracts.modules import PACKAGE, ROOT, Module, modules, resolves
 from nexus.ledger.sqlite.schema import VERSION
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -55,7 +54,7 @@ def unknown_names(package: Module, docstring: str) -> list[str]:
         if module.path.is_relative_to(folder):
             known.update(_names_of(module))
     plain = [word for word in re.findall(r"`([a-z_]+)`", docstring) if word not in known]
-    dotted = [name for name in re.findall(r"`(nexus(?:\.\w+)+)", docstring) if not _resolves(name)]
+    dotted = [name for name in re.findall(r"`(nexus(?:\.\w+)+)", docstring) if not resolves(name)]
     return plain + dotted
 
 
@@ -66,14 +65,6 @@ def _names_of(module: Module) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             yield from ast.literal_eval(node.value)
-
-
-def _resolves(name: str) -> bool:
-    try:
-        pkgutil.resolve_name(name)
-    except (ImportError, AttributeError):
-        return False
-    return True
 
 
 def test_every_path_exists() -> None:

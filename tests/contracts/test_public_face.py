@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import pkgutil
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from types import ModuleType
 import pytest
 
 import nexus
-from contracts.modules import ROOT, modules
+from contracts.modules import ROOT, modules, resolves
 
 PUBLIC = (
     "nexus",
@@ -175,20 +174,12 @@ def names_of_modules(text: str) -> list[str]:
 def is_public_name(name: str) -> bool:
     """Return whether a name is a public module's, or of what a public module lists (or an attribute of that)."""
     if name.startswith("nexus.compat."):
-        return name.endswith(".X") or _resolves(name)
+        return name.endswith(".X") or resolves(name)
     module = name
     while not is_public(module):
         module = module.rpartition(".")[0]
     _, _, attribute = name.removeprefix(module).partition(".")
-    return not attribute or (attribute.partition(".")[0] in import_module(module).__all__ and _resolves(name))
-
-
-def _resolves(name: str) -> bool:
-    try:
-        pkgutil.resolve_name(name)
-    except (ImportError, AttributeError):
-        return False
-    return True
+    return not attribute or (attribute.partition(".")[0] in import_module(module).__all__ and resolves(name))
 
 
 def test_pages_name_public_functions_and_modules_only() -> None:
