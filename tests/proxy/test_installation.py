@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nexus.errors import BadConfig, BadSetting, NotFound
-from nexus.proxy.installation import gives_up, install, installation_of, plan, plan_removal, settings_file, uninstall
+from nexus.proxy.installation import (
+    gives_up,
+    install,
+    installation_of,
+    notes,
+    plan,
+    plan_removal,
+    settings_file,
+    uninstall,
+)
 from nexus.proxy.json_text import with_member, without_member
 from nexus.proxy.settings import read_settings
 from nexus.testing.model_server import model_server
@@ -344,6 +353,26 @@ def test_without_a_terminal_it_only_shows_until_it_is_told_to_write(tmp_path: Pa
     assert json.loads(back.stdout)["remaining"] == []
     assert not (tmp_path / ".claude" / "settings.json").exists()
     assert command(tmp_path, "proxy", "uninstall", "claude").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("client", "own", "said"),
+    [
+        ("codex", "", "after about 10 seconds"),
+        ("codex", "[features]\nunbounded_connection_retries = false", "after about 10 seconds"),
+        ("codex", "[features]\nunbounded_connection_retries = true", "never gives up"),
+        ("claude", "{}", "after about 10 seconds"),
+        ("claude", '{"env": {"CLAUDE_CODE_MAX_RETRIES": "20"}}', "stays as you set it"),
+    ],
+)
+def test_it_says_what_a_dead_proxy_makes_of_the_users_own_settings(
+    client: str, own: str, said: str, tmp_path: Path
+) -> None:
+    file = settings_file(client, {}, tmp_path)
+    file.parent.mkdir()
+    file.write_text(own, "utf-8")
+    change = plan(client, "http://127.0.0.1:8788", tmp_path / "nexus", {"OPENAI_API_KEY": "k"}, tmp_path)
+    assert said in notes(change, {"OPENAI_API_KEY": "k"})[0]
 
 
 def test_folders_that_the_clients_variables_name_are_used(tmp_path: Path) -> None:

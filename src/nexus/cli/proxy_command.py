@@ -366,7 +366,7 @@ def install(options: CommandOptions, client: str, url: str, yes: bool) -> None:
     if not options.as_json:
         _show_entries(change, f"{printable(new.file)} gets:")
         if not change.is_empty:
-            for note in installation_notes(client, os.environ):
+            for note in installation_notes(change, os.environ):
                 click.echo(note)
     writes = not change.is_empty and (yes or _is_confirmed(options))
     if writes:

@@ -181,12 +181,25 @@ WITHOUT_LIMIT = {
 """What they do without these entries."""
 
 
-def notes(client: str, environment: Environment) -> tuple[str, ...]:
+OWN_RETRIES = {
+    "claude": f"{RETRIES} stays as you set it: so often it retries while no proxy runs there",
+    "codex": f"features.{UNBOUNDED_RETRIES} stays on, as you set it: while no proxy runs there, it never gives up",
+}
+"""What a client does whose user has set these entries himself."""
+
+
+def notes(change: SettingsChange, environment: Environment) -> tuple[str, ...]:
     """Return what else there is to know of a client that always goes through a proxy."""
+    client = change.installation.client
     others = wrap((client,), "", environment).notes
     if client == "codex" and not environment.get("OPENAI_API_KEY"):
         others = ("it is for a login with ChatGPT (with a key: set OPENAI_API_KEY, uninstall, install again)",)
-    return (WITHOUT_PROXY[client], *others)
+    entries = change.installation.entries
+    text = _decoded(Path(change.installation.file), change.after)
+    is_bounded = client == "codex" and CLIENTS[client].gives_up(change.installation.file, text)
+    if is_bounded or any(RETRIES in name for name in entries):
+        return (WITHOUT_PROXY[client], *others)
+    return (OWN_RETRIES[client], *others)
 
 
 # files ---------------------------------------------------------------------------------------------------------------
