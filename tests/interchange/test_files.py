@@ -127,7 +127,7 @@ SYSTEM_ITEM = {"parts": [{"text": "Be brief."}]}
 )  # fmt: skip
 def test_providers_formats_are_recognized(tmp_path: Path, file_format: str, data: str, words: list[str]) -> None:
     (found,) = read_all(tmp_path, data)
-    assert (found.format, shown(found.steps), found.problems) == (file_format, words, ())
+    assert (found.format, shown(found.steps), found.report.problems) == (file_format, words, ())
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_damaged_records_are_read_and_reported(
     assert source == OWN or source.startswith("https://")
     (found,) = read_all(tmp_path, data)
     assert shown(found.steps) == words
-    assert [problem.kind for problem in found.problems] == kinds
+    assert [problem.kind for problem in found.report.problems] == kinds
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
@@ -257,7 +257,7 @@ def test_encodings_of_unicode_are_read(tmp_path: Path, encoding: str, indent: in
     talk = [{"role": "user", "content": "Grüße\u2028 😀"}, ANSWER]
     data = json.dumps(talk, ensure_ascii=False, indent=indent) if indent else by_line(*talk)
     (found,) = read_all(tmp_path, data.replace("\n", "\r\n").encode(encoding))
-    assert (shown(found.steps), found.problems) == (["Grüße\u2028 😀", "done"], ())
+    assert (shown(found.steps), found.report.problems) == (["Grüße\u2028 😀", "done"], ())
 
 
 def test_turn_log_in_utf_16_is_read(tmp_path: Path) -> None:
