@@ -119,9 +119,9 @@ def test_base_url_that_is_no_address_is_an_error(empty: Path, url: str) -> None:
 def test_provider_package_is_imported_after_the_input_line_is_shown() -> None:
     code = (
         "import sys\nfrom nexus.cli._options import CommandOptions\n"
-        "from nexus.cli.chat_agent import AgentSettings, ChatAgent\n"
+        "from nexus.cli.chat_agent import ChatAgentOptions, ChatAgent\n"
         "options = CommandOptions(model='gpt-4o', ledger=':memory:')\n"
-        "with ChatAgent(options, AgentSettings(base_url='http://127.0.0.1:9/v1')) as agent:\n"
+        "with ChatAgent(options, ChatAgentOptions(base_url='http://127.0.0.1:9/v1')) as agent:\n"
         "    agent.next_context()\n    print('openai' in sys.modules)\n"
         "    client = agent._client_to_prepare\n    agent.prepare_client()\n    client.endpoint.prepare()\n"
         "    print('openai' in sys.modules, agent._client_to_prepare)\n"

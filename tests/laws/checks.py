@@ -40,7 +40,7 @@ CLOSERS = {"openai": "]}", "responses": "]}", "anthropic": "]}]}", "gemini": "]}
 
 _RECOUNT = Recounter()
 _EXTRAS = re.compile(r" ?\[with [^\]]*\]\Z")
-_UNSHOWN = re.compile(r"([\d,]+) (?:of the user's turns (?:is|are)|more user turns are) not shown")
+_UNSHOWN = re.compile(r"([\d,]+) (?:of the user's turns (?:is|are)|(?:more|earlier) user turns are) not shown")
 _PICTURE = re.compile(r"^\[image\S* .*was shown here before.*\]$", re.MULTILINE)
 _PICTURES = re.compile(r"\n\[\d+ images were shown here; they are in the ledger\]\Z")
 

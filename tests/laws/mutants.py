@@ -197,7 +197,19 @@ MUTANTS = (
         "an excerpt is forgotten when a window is made anew",
         "nexus.assembly.fit.view:_pins", "refs, limit = excerpt_refs(cut, mark)", "refs, limit = (), 0",
         ("excerpts", "same bytes", "kept window"),
-        Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 6, Step("compact"), ASK, ASK)),
+        Script("gpt-4o", 1_600, "keep_user_turns", None, 0, (*[ASK] * 9, Step("compact"), ASK, ASK)),
+    ),
+    Mutant(
+        "a pin is lost where the note of what is not shown stands",
+        "nexus.assembly.fit.pins:with_note", "pin.place <= last", "pin.place < last", ("pins word for word",),
+        Script("gpt-4o", 900, "keep_user_turns", None, 0, (*[ASK] * 7, Step("compact"), Step("pin", 0, 12), ASK)),
+    ),
+    Mutant(
+        "a turn that the user pinned is counted as not shown",
+        "nexus.assembly.fit.pins:unshown_turns",
+        "max(count - len(pinned_places.intersection(withheld_refs(cut, mark))), 0)", "count", ("user turns",),
+        Script("gemini-2.5-pro", 450, "keep_user_turns", None, 0,
+            (Step("talk"), ASK, Step("ask", 130), Step("compact"), Step("ask", 0, 255)), 1),
     ),
 )  # fmt: skip
 

@@ -134,13 +134,18 @@ def excerpt_pin(row: StoredMessage, limit: int, render: int = RENDER_VERSION) ->
     return Pinned(row.ref, (row,), limit, "excerpt", LABEL_TOKENS if render >= 7 else FRAME_TOKENS)
 
 
-def unshown_turns(cut: Cut | None, mark: Entry | None) -> int:
-    """Return the number of user turns that the cut, else the compaction, neither shows nor excerpts."""
+def unshown_turns(cut: Cut | None, mark: Entry | None, pins: Collection[Pinned] = ()) -> int:
+    """Return the number of user turns that the cut, else the compaction, neither shows nor excerpts.
+
+    Those that the user has pinned since are shown, and do not count.
+    """
+    count = 0
     if cut is not None:
-        return cut.unshown_turns
-    if mark is not None:
-        return int(mark.body.get("unshown_turns") or 0)
-    return 0
+        count = cut.unshown_turns
+    elif mark is not None:
+        count = int(mark.body.get("unshown_turns") or 0)
+    pinned_places = {row.ref for pin in pins if pin.kind == "pin" for row in pin.rows}
+    return max(count - len(pinned_places.intersection(withheld_refs(cut, mark))), 0)
 
 
 def withheld_refs(cut: Cut | None, mark: Entry | None) -> tuple[MessageRef, ...]:
@@ -199,7 +204,7 @@ def with_note(
     note = Pinned(last, (StoredMessage(last, message, message_tokens(message, counter)),), kind="excerpt")
     others = [pin for pin in result if pin.kind != "excerpt"]
     return [
-        *(pin for pin in others if pin.place < last),
+        *(pin for pin in others if pin.place <= last),
         note,
         *(pin for pin in others if pin.place > last),
     ]

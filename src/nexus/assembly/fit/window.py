@@ -240,7 +240,7 @@ class Window:
             lead,
             pins=pins,
             pending_request=pending_request_ref(cut, mark),
-            unshown_turns=unshown_turns(cut, mark),
+            unshown_turns=unshown_turns(cut, mark, pins),
         )
         window = cls(rules, cut, opening, path=PathRange(first))
         window.fold.started = bool(opening.messages)
