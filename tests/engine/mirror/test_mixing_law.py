@@ -38,6 +38,8 @@ NAMES: tuple[dict[str, Any], ...] = (
 FOLDER = "<folder>\n" + "file " * 60
 """Beginning of a first message that a client writes anew; what follows it is another listing each time."""
 CALLS = ("look", "call_1", "toolu_01a")
+LONG_LINE = 200
+"""Characters of a message that one of `LONG` has, and none of `WORDS`."""
 
 
 class Step(NamedTuple):
@@ -158,10 +160,11 @@ class World:
         state: Any = ctx.mirrored.state
         if state.place.leaves:
             is_own = state.session in talk.sessions
+            others = (other for other in self.conversations if other.owner == talk.owner)
+            rows = [other.sessions[state.session] for other in others if state.session in other.sessions]
             if not talk.sessions:  # never seen before: all but the first message is what that session has
-                others = (other for other in self.conversations if other.owner == talk.owner)
-                rows = (other.sessions.get(state.session, ()) for other in others)
-                is_own = any(row and [*row[1:]] == own[1 : len(row)] for row in rows)
+                is_own = any([*row[1:]] == own[1 : len(row)] for row in rows)
+            is_own = is_own or any(is_moved(row, own) for row in rows)
             assert is_own, f"session of another conversation: {own} in {state.session}"
             self.figures["lists with another first message"] += 1
         if front:
@@ -190,6 +193,14 @@ def lines(items: Sequence[dict[str, Any]]) -> list[str]:
         json.dumps([item["role"], (item.get("content") or "").strip(), names])
         for item, names in zip(items, calls, strict=True)
     ]
+
+
+def is_moved(stored: Sequence[str], own: Sequence[str]) -> bool:
+    """Return True if a list has a session's newest reply and repeats one of its long messages behind it, as aider does."""
+    if stored[-1] not in own:
+        return False
+    behind = own[own.index(stored[-1]) + 1 :]
+    return any(line in behind for line in stored[:-1] if len(line) > LONG_LINE)
 
 
 def run(steps: Sequence[Step], figures: Counter[str]) -> None:
