@@ -71,6 +71,14 @@ def scrub_while_a_call_is_stored(nx: nexus.Engine) -> None:
         assert f"{OLD} {number}" in str(nx.replay(session, turn).to_openai())
 
 
+def test_what_was_deleted_is_stored_again_for_the_next_call(nx: nexus.Engine) -> None:
+    unused = erase_old(nx)
+    nx.ledger.upkeep.scrub()
+    call(nx, "next", f"{OLD} 0")
+    assert unused & blobs(nx)
+    assert OLD in str(nx.replay("next", 1).to_openai())
+
+
 def test_what_a_call_uses_again_meanwhile_stays(nx: nexus.Engine) -> None:
     unused = erase_old(nx)
     scrub_while_a_call_is_stored(nx)

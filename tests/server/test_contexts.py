@@ -15,7 +15,7 @@ import nexus
 from nexus.errors import ServerCallFailed
 from nexus.server import contexts
 from nexus.server.client import AgentClient
-from nexus.server.contexts import WaitingContexts, waiting_context
+from nexus.server.contexts import WaitingContext, WaitingContexts, waiting_context
 from server.running import running
 
 HUGE = "word " * 200_000
@@ -118,7 +118,7 @@ def test_bytes_are_bounded_and_the_newest_stays(steps: list[tuple[str, int]]) ->
         tenants = {name: every.of(name) for name in "abc"}
         kept: list[tuple[str, str, int]] = []
         for number, (name, size) in enumerate(steps):
-            tenants[name].keep(str(number), ctx, size)
+            tenants[name].keep(str(number), WaitingContext(ctx, size))
             kept = [one for one in kept if tenants[one[0]].get(one[1])] + [(name, str(number), size)]
             assert tenants[name].get(str(number)) is ctx
             for tenant in "abc":

@@ -293,14 +293,20 @@ class Agent:
         tools_of: Callable[[Request], TurnTools],
     ) -> tuple[TurnTools, Turn | Exception]:
         """Store an event; return its tools, and its turn or the reason why it has none."""
-        with self.nx.engine.ledger.store.snapshot():
-            tools = tools_of(request)
-        request = request.with_arguments({"tools": tools.registry})
-        begin = partial(begin_turn, self.nx.engine, request, fence)
+        tools: TurnTools | None = None
+
+        def add_tools(request: Request) -> Request:
+            nonlocal tools
+            if tools is None:
+                tools = tools_of(request)
+            return request.with_arguments({"tools": tools.registry})
+
+        begin = partial(begin_turn, self.nx.engine, request, fence, add_tools=add_tools)
         try:
-            return tools, despite_learned_limit(self.nx.engine, request.settings.model, begin)
+            turn = despite_learned_limit(self.nx.engine, request.settings.model, begin)
         except Exception as error:  # noqa: BLE001 - raised where the turn's events are emitted
-            return tools, error
+            turn = error
+        return tools or tools_of(request), turn
 
     def _tools_of(self, request: Request, *, spending: Spending, hooks: TurnHooks) -> TurnTools:
         engine = self.nx.engine

@@ -236,9 +236,7 @@ class Broker:
         self, event: QueuedEvent | str, *, session: str | None = None, principal: str | None = None
     ) -> EventResult:
         """Return the present state of an accepted event. Arguments and errors as of `result`."""
-        return await self.nx.run(
-            lambda: self._queue.result(self._queue.find(event, session, principal)),
-        )
+        return await self.nx.run(self._queue.result, event, session, principal)
 
     async def cancel(
         self, event: QueuedEvent | str, *, session: str | None = None, principal: str | None = None

@@ -136,10 +136,10 @@ class EventQueue:
             raise ambiguous_event(name, [(row.row.session, row.principal) for row in rows])
         return rows[0].row
 
-    def result(self, event: QueuedEvent) -> EventResult:
-        """Return an event as it is now, with the replies of its turn if it is done."""
+    def result(self, event: QueuedEvent | str, session: str | None = None, principal: str | None = None) -> EventResult:
+        """Return an event as it is now, with the replies of its turn if it is done; arguments and errors as of `find`."""
         with self._store.snapshot():
-            row = self.find(event)
+            row = self.find(event, session, principal)
             return EventResult(row, self._replies(row.session, row.turn) if row.state == "done" else ())
 
     def pending(self, label: str) -> list[QueueRow]:
@@ -216,6 +216,9 @@ class EventQueue:
     def stored_turns(self, label: str, rows: Sequence[QueueRow]) -> list[tuple[QueueRow, EventTurn]]:
         """Return events with the turn that has each, as it is stored."""
         with self._store.snapshot():
+            thread = self._store.thread_of(label)
+            if thread is not None:  # as a rule it has the events: the snapshot reads its entries once
+                entries_from_turn(self._store, thread, self._store.thread(thread).turn)
             return [(row, self._stored_turn(label, row)) for row in rows]
 
     def running(self, label: str) -> list[tuple[QueueRow, EventTurn]]:

@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from nexus.context import StoredEvent
-from nexus.errors import IdempotencyConflict
+from nexus.context import AssembledContext, StoredEvent
+from nexus.engine.late_replies import record_waiting_reply
+from nexus.errors import IdempotencyConflict, TurnSuperseded
 from nexus.ledger.history_operations import Ledger
+from nexus.ledger.unrecorded_replies import UnrecordedReplies
 from nexus.types.decoding import decodable
 from nexus.types.ledger_entries import Entry, TurnPosition
-from nexus.types.message import Message
+from nexus.types.message import ATTACHED, Message, Note
 from nexus.types.request import Event
 
 SURROUNDINGS = ("timezone", "channel", "chat_id", "platform", "platform_actions", "hook_data", "metadata")
@@ -102,6 +104,40 @@ def event_of(stored: StoredEvent, surroundings: Event, now_ms: int) -> Event:
         at_ms=newest.at_ms or now_ms,
         source=user_message.source or "human",
     )
+
+
+def event_of_context(ctx: AssembledContext) -> Event:
+    """Return the event of a context at its time, reconstructed if the context was loaded from a file."""
+    at_ms = max((message.at_ms for message in ctx.event), default=0)
+    if ctx.provenance.request is not None:
+        return replace(ctx.provenance.request.event, at_ms=at_ms)
+    results = tuple(message for message in ctx.event if message.role == "tool")
+    others = [message for message in ctx.event if message.role != "tool"]
+    # Assembly adds all notes again except attached files, which are the user's.
+    content = tuple(
+        part
+        for message in others
+        for part in message.parts
+        if not isinstance(part, Note) or part.origin.startswith(ATTACHED)
+    )
+    source = next((message.source for message in others), "human")
+    received = others[0].received if len(others) == 1 else ""
+    event_id = ctx.source_event_id or ""
+    return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
+
+
+def check_untouched(ledger: Ledger, unrecorded: UnrecordedReplies, session: str, stored: StoredEvent) -> None:
+    """Raise TurnSuperseded if anything came to a session since a turn stored this event.
+
+    Raises LedgerError while a reply of the turn waits for the ledger.
+    """
+    record_waiting_reply(ledger, unrecorded, session, stored.turn)
+    with ledger.snapshot():
+        row = None
+        if ledger.store.thread_of(session) == stored.thread:
+            row = ledger.store.thread(stored.thread)
+    if row is None or not row.open_turn or row.head_hash != stored.hash:
+        raise TurnSuperseded(session, stored.turn, "the session has changed")
 
 
 def _role_and_parts(message: Message) -> list[object]:

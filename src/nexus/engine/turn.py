@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import dropwhile, takewhile
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
@@ -16,7 +16,7 @@ from nexus.assembly.gather import event_messages
 from nexus.assembly.inputs import as_event
 from nexus.assembly.record import build_event_commit, continued_turn, new_session_metadata, offered_tools, with_sizes
 from nexus.context import AssembledContext, EngineState, StoredEvent, engine_state
-from nexus.engine.events import event_fields, event_keys, surroundings_of, turn_with_event
+from nexus.engine.events import event_fields, event_keys, event_of_context, surroundings_of, turn_with_event
 from nexus.engine.late_replies import partial_messages, record_waiting_reply, try_store_late
 from nexus.errors import BadEvent, BadReply, IdempotencyConflict, SessionBusy, TurnSuperseded, UnreadableFile
 from nexus.ledger.overlay import is_partial, open_event
@@ -26,7 +26,7 @@ from nexus.ledger.sessions import holder_of
 from nexus.providers.errors.failures import FailureKind
 from nexus.providers.replies import read_reply
 from nexus.types.ledger_entries import Commit, Committed, Entry, MessageRef, NewEntry, TurnPosition
-from nexus.types.message import ATTACHED, Message, Note, Part, Text, ToolCall, ToolResult
+from nexus.types.message import Message, Part, Text, ToolCall, ToolResult
 from nexus.types.request import AgentResult, Event, Request
 from nexus.types.settings import CallArguments
 from nexus.types.tool_calls import ToolCallRecord, tool_call_records
@@ -495,16 +495,31 @@ def open_turn(engine: TurnEngine, request: Request, fence: int = 0) -> Turn | No
     return Turn(engine, replace(request, event=surroundings_of(entries)), position, fence=fence)
 
 
-def begin_turn(engine: TurnEngine, request: Request, fence: int = 0, lease: SessionLease | None = None) -> Turn:
-    """Store a request's event and return its turn; see `Engine.begin`. `fence` is the token of a lease that the caller holds.
+def begin_turn(
+    engine: TurnEngine,
+    request: Request,
+    fence: int = 0,
+    lease: SessionLease | None = None,
+    add_tools: Callable[[Request], Request] | None = None,
+) -> Turn:
+    """Store a request's event and return its turn; see `Engine.begin`.
 
-    If it is not held, the commit of the event takes it. Raises SessionBusy or HeadMoved if the lease must be taken before.
+    Args:
+        engine: The engine.
+        request: The request.
+        fence: Token of a lease that the caller holds.
+        lease: If it is not held, the commit of the event takes it.
+        add_tools: Adds tools that depend on what the ledger has of the session, and reads it in the same snapshot.
+
+    Raises SessionBusy or HeadMoved if the lease must be taken before.
     """
     engine.recorder.record_waiting()
     engine.recorder.unrecorded.reserve()
     event = request.event
     ledger = engine.ledger
     with ledger.snapshot():
+        if add_tools is not None:
+            request = add_tools(request)
         ctx = engine.assemble_request(request)
         label = ctx.session_label
         principal = request.settings.principal
@@ -540,9 +555,14 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0, lease: Sess
             raise SessionBusy(label, "", 0)
         other = turn_with_event(ledger, label, event, principal)
         return Turn(engine, request, other or TurnPosition(committed.thread, committed.head, committed.turn))
+    return _new_turn(engine, request, ctx, committed)
+
+
+def _new_turn(engine: TurnEngine, request: Request, ctx: AssembledContext, committed: Committed) -> Turn:
+    """Return the turn of an event that was stored just now, with its first context."""
     head_hash = committed.head_hash
     if not head_hash:
-        (entry,) = ledger.store.entries(committed.thread, committed.head - 1, committed.head)
+        (entry,) = engine.ledger.store.entries(committed.thread, committed.head - 1, committed.head)
         head_hash = entry.hash
     position = TurnPosition(committed.thread, committed.head, committed.turn)
     refs = tuple(MessageRef(committed.head, place) for place in range(len(ctx.event)))
@@ -552,26 +572,6 @@ def begin_turn(engine: TurnEngine, request: Request, fence: int = 0, lease: Sess
     turn = Turn(engine, request, position, ctx, committed.fence)
     turn.is_new = True
     return turn
-
-
-def event_of_context(ctx: AssembledContext) -> Event:
-    """Return the event of a context at its time, reconstructed if the context was loaded from a file."""
-    at_ms = max((message.at_ms for message in ctx.event), default=0)
-    if ctx.provenance.request is not None:
-        return replace(ctx.provenance.request.event, at_ms=at_ms)
-    results = tuple(message for message in ctx.event if message.role == "tool")
-    others = [message for message in ctx.event if message.role != "tool"]
-    # Assembly adds all notes again except attached files, which are the user's.
-    content = tuple(
-        part
-        for message in others
-        for part in message.parts
-        if not isinstance(part, Note) or part.origin.startswith(ATTACHED)
-    )
-    source = next((message.source for message in others), "human")
-    received = others[0].received if len(others) == 1 else ""
-    event_id = ctx.source_event_id or ""
-    return Event(content, results, id=event_id, at_ms=at_ms, source=source, received=received)
 
 
 def request_of(ctx: AssembledContext) -> Request:

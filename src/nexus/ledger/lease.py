@@ -63,7 +63,8 @@ class SessionLease:
         fence: Fencing token of the lease; 0 while it is not held.
     """
 
-    def __init__(self, store: LedgerStore, session: str, wait_s: float) -> None:
+    def __init__(self, store: LedgerStore, session: str, wait_s: float, *, is_brief: bool = False) -> None:
+        """Prepare a lease. A brief one ends with the commit that takes it."""
         self.fence = 0
         self._store = store
         self._session = session
@@ -72,6 +73,7 @@ class SessionLease:
         self._holder = f"process {os.getpid()} on {_machine()} ({uuid.uuid4().hex[:8]})"
         self._may_be_stored = False  # an interrupt may come between a write and its result
         self._is_renewed = False
+        self._is_brief = is_brief
         self._is_over = False  # what was taken behind it by a canceled call is given back
         self._has_commits: bool = getattr(store, "changes_leases_in_commits", False)
 
@@ -82,19 +84,26 @@ class SessionLease:
 
     def beginning(self) -> LeaseChange:
         """Return the change of a commit that takes the lease. Its result is for `note`."""
+        if self._is_brief:  # a store that leaves it in place has it for a millisecond
+            return LeaseChange(self._holder, 1, is_brief=True)
         self._may_be_stored = True
         return LeaseChange(self._holder, LEASE_MS)
 
     def end(self) -> LeaseChange | None:
-        """Return the change of a commit that ends the lease, None if there is none. Its result is for `note`."""
+        """Return the change of a commit that ends the lease, None if there is none. Its result is for `note`.
+
+        A brief lease that was not taken before is taken by the same commit.
+        """
         self._is_renewed = False
+        if self._is_brief and self.is_takable:
+            return self.beginning()
         if self.fence and self._has_commits:
             return LeaseChange(self._holder)
         return None
 
     def note(self, committed: Committed, change: LeaseChange | None) -> None:
         """Take note of a commit with a change of the lease."""
-        if change is None or not committed.changed_lease:
+        if change is None or change.is_brief or not committed.changed_lease:
             return
         if change.ms:
             self._hold(committed.fence)
@@ -196,11 +205,14 @@ def session_of_process(store: LedgerStore, session: str, *, wait_s: float = WAIT
 
 @asynccontextmanager
 async def async_session_of_process(
-    store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S
+    store: LedgerStore, session: str, run: RunInThread, *, wait_s: float = WAIT_S, is_brief: bool = False
 ) -> AsyncGenerator[SessionLease]:
-    """Hold a session as `session_of_process` does, without blocking the event loop."""
+    """Hold a session as `session_of_process` does, without blocking the event loop.
+
+    The lease of a commit is brief if it ends with it; one that is taken before a commit lasts until the block ends.
+    """
     lock = _lock_of(store, session)
-    lease = SessionLease(store, session, wait_s)
+    lease = SessionLease(store, session, wait_s, is_brief=is_brief)
     deadline = time.monotonic() + wait_s
     for pause in _pauses():
         if lock.lock.acquire(blocking=False):

@@ -25,7 +25,7 @@ TurnStatus: TypeAlias = Literal["pending", "streaming", "completed", "failed", "
 ABORTED = "aborted"
 """Kind of failure of a turn that its user or its program ended."""
 
-_BACK = 16
+_BACK = 6
 """Entries per read from the newest back; most turns have fewer."""
 
 CallStatus: TypeAlias = Literal["pending", "completed", "failed", "interrupted"]
@@ -161,13 +161,15 @@ def entries_from_turn(store: HistoryStore, thread: int, turn: int) -> list[Entry
     """Return a thread's entries from a turn's first one on, read from the newest back."""
     entries: list[Entry] = []
     until = store.thread(thread).head_seq
+    back = _BACK
     while until > 0:
-        after = max(until - _BACK, 0)
+        after = max(until - back, 0)
         block = list(store.entries(thread, after, until))
         entries[:0] = [entry for entry in block if entry.turn >= turn]
         if block[0].turn < turn:
             break
         until = after
+        back *= 4
     return entries
 
 

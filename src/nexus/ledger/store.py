@@ -153,8 +153,8 @@ class HistoryStore(TenantStore, Protocol):
         stays archived. Raises HeadMoved (`base` and a session that exists), CompactionSuperseded,
         TurnSuperseded (`turn`, `fence`), IdempotencyConflict, BadReference, LedgerBusy, LedgerFull.
 
-        A store with the attribute `changes_leases_in_commits` set to True also takes or ends `Commit.lease`, and raises
-        SessionBusy if another holder has it.
+        A store with the attribute `changes_leases_in_commits` set to True also takes or ends `Commit.lease`, or both at
+        once (`LeaseChange.is_brief`), and raises SessionBusy if another holder has it.
         """
         ...
 

@@ -17,13 +17,16 @@ from msgspec.structs import replace
 from nexus.engine import Engine, session_label
 from nexus.errors import AgentError, BadReference, BadSetting, NotAllowed, NotFound
 from nexus.ledger.documents import AGENT, change_document
-from nexus.ledger.sessions import SessionMetadata
+from nexus.ledger.sessions import Document, SessionMetadata
 from nexus.server.forms import AgentInfo, AgentSettings, CreateAgent, RequestKey
 from nexus.types.decoding import decodable
 from nexus.types.request import checked_settings
 from nexus.types.settings import Settings, SettingsChanges
 
 ID_CHARS = 200
+MOST_DECODED = 1_000
+"""Agents of a tenant that are kept decoded, at most."""
+
 _EVENT = "request:"
 
 
@@ -54,6 +57,7 @@ class StoredAgents:
 
     def __init__(self, engine: Engine) -> None:
         self._nx = engine
+        self._decoded: dict[str, tuple[Document, StoredAgent]] = {}  # as each was read last, by id
 
     def create(self, settings: CreateAgent) -> StoredAgent:
         """Create an agent within its parent, with its session; with `if_exists` "continue" return an existing one.
@@ -164,10 +168,15 @@ class StoredAgents:
         document = None
         if is_valid_id(agent_id):
             document = self._nx.ledger.store.document(AGENT, agent_id)
-        agent = None
-        if document is not None:
+        if document is None:
+            return None
+        before, agent = self._decoded.get(agent_id, (None, None))
+        if agent is None or before != document:
             agent = decode_agent(document.body)
-        if agent is None or agent.is_destroyed:
+            if len(self._decoded) >= MOST_DECODED:
+                self._decoded.clear()
+            self._decoded[agent_id] = (document, agent)
+        if agent.is_destroyed:
             return None
         return agent
 

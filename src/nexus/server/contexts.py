@@ -9,15 +9,16 @@ import dataclasses
 import itertools
 from collections import OrderedDict
 from sys import getsizeof
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nexus.context import AssembledContext, EngineState, engine_state
 from nexus.engine.mirror import PlacedList
 from nexus.types.message import Note, Text, Thinking
-from nexus.types.request import Event
+from nexus.types.request import Event, Request
 
 MAX_CONTEXTS = 256
 MAX_CONTEXT_MESSAGES = 50_000
@@ -31,11 +32,23 @@ MAX_ALL_BYTES = 256 << 20
 _WITH_TEXT = frozenset((Text, Note, Thinking))
 
 
-class _Waiting(Struct, frozen=True):
-    number: int
-    """Rises with each context of the server."""
+BEGUN_MS = 5_000
+"""How long the context that a turn began with serves its first call: files of the workspace may change meanwhile."""
+
+
+class WaitingContext(NamedTuple):
+    """The part of a context that its body and its record need, and the bytes of its texts and images."""
+
     ctx: AssembledContext
     bytes: int
+
+
+class _Entry(Struct, frozen=True):
+    number: int
+    """Rises with each context of the server."""
+    context: WaitingContext
+    request: Request | None
+    """The request of a turn that was just begun."""
 
 
 class TenantContexts:
@@ -43,7 +56,7 @@ class TenantContexts:
 
     def __init__(self, shared: WaitingContexts) -> None:
         self._shared = shared
-        self._contexts: OrderedDict[str, _Waiting] = OrderedDict()
+        self._contexts: OrderedDict[str, _Entry] = OrderedDict()
         self.messages = self.bytes = 0
 
     def __len__(self) -> int:
@@ -51,21 +64,42 @@ class TenantContexts:
 
     def get(self, context_id: str) -> AssembledContext | None:
         """Return a context; None if it went, or never was."""
-        waiting = self._contexts.get(context_id)
-        if waiting is not None:
-            return waiting.ctx
+        entry = self._contexts.get(context_id)
+        if entry is not None:
+            return entry.context.ctx
         return None
 
-    def keep(self, context_id: str, ctx: AssembledContext, size: int) -> None:
-        """Keep a context of `size` bytes under a new id; older ones go if there are too many, but never this one."""
-        self._contexts[context_id] = _Waiting(next(self._shared.numbers), ctx, size)
-        self.messages += len(ctx.history)
-        self.bytes += size
+    def keep(self, context_id: str, context: WaitingContext, request: Request | None = None) -> None:
+        """Keep a context under an id; older ones go if there are too many, but never this one.
+
+        Args:
+            context_id: The id; of a turn that was just begun, the agent's.
+            context: The context.
+            request: The request of a turn that was just begun, for `take_begun`.
+        """
+        self._take(context_id)
+        self._contexts[context_id] = _Entry(next(self._shared.numbers), context, request)
+        self.messages += len(context.ctx.history)
+        self.bytes += context.bytes
         while len(self) > MAX_CONTEXTS or (
             len(self) > 1 and (self.messages > MAX_CONTEXT_MESSAGES or self.bytes > MAX_CONTEXT_BYTES)
         ):
             self.drop_oldest()
         self._shared.make_room()
+
+    def take_begun(self, agent_id: str, request: Request, now_ms: int) -> WaitingContext | None:
+        """Remove the context of the turn that an agent has just begun, and return it if it is one for this request.
+
+        The event of the request is the turn's.
+        """
+        entry = self._take(agent_id)
+        if entry is None or entry.request is None:
+            return None
+        age_ms = now_ms - entry.context.ctx.event[-1].at_ms
+        first = entry.request
+        if not 0 <= age_ms <= BEGUN_MS or replace(request, event=first.event, session=first.session) != first:
+            return None
+        return entry.context
 
     @property
     def oldest(self) -> int:
@@ -74,9 +108,18 @@ class TenantContexts:
 
     def drop_oldest(self) -> None:
         """Drop the oldest context."""
-        waiting = self._contexts.popitem(last=False)[1]
-        self.messages -= len(waiting.ctx.history)
-        self.bytes -= waiting.bytes
+        self.drop(next(iter(self._contexts)))
+
+    def drop(self, context_id: str) -> None:
+        """Drop a context, if it is still there."""
+        self._take(context_id)
+
+    def _take(self, context_id: str) -> _Entry | None:
+        entry = self._contexts.pop(context_id, None)
+        if entry is not None:
+            self.messages -= len(entry.context.ctx.history)
+            self.bytes -= entry.context.bytes
+        return entry
 
 
 class WaitingContexts:
@@ -108,8 +151,8 @@ class WaitingContexts:
             ).drop_oldest()
 
 
-def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
-    """Return the part of a context that its record needs, and the bytes of its texts and images.
+def waiting_context(ctx: AssembledContext) -> WaitingContext:
+    """Return the part of a context that its body and its record need, and the bytes of its texts and images.
 
     A planner would hold all messages of the session. Texts that two contexts share are counted for both.
     """
@@ -144,9 +187,9 @@ def waiting_context(ctx: AssembledContext) -> tuple[AssembledContext, int]:
     request = provenance.request
     options = None
     if request is not None:
-        options = msgspec.structs.replace(request, event=Event())
+        options = replace(request, event=Event())
     blocks = (provenance.blocks, provenance.already_in_history, provenance.omitted_blocks)
-    return ctx, sum(sizes.values()) + _encoded_bytes((ctx.system_prompt, ctx.tools, blocks, options))
+    return WaitingContext(ctx, sum(sizes.values()) + _encoded_bytes((ctx.system_prompt, ctx.tools, blocks, options)))
 
 
 def _encoded_bytes(value: object) -> int:

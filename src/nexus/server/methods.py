@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from nexus.broker import EventResult
 from nexus.broker.broker import CANCELED
 from nexus.context import AssembledContext
-from nexus.engine import NEXT_MESSAGE
+from nexus.engine import NEXT_MESSAGE, Engine
+from nexus.engine.events import check_untouched
 from nexus.engine.overflow_recovery import await_compaction
 from nexus.engine.turn import Turn, begin_turn, open_turn, turn_of
 from nexus.errors import (
@@ -29,19 +30,24 @@ from nexus.errors import (
     BadEvent,
     BadSetting,
     IdempotencyConflict,
+    LateReply,
+    LedgerError,
     ModelCallFailed,
+    NexusError,
     NotAccepted,
     NotAllowed,
     NotFound,
     TurnSuperseded,
 )
-from nexus.ledger.lease import async_session_lease
+from nexus.ledger.lease import SessionLease, async_session_lease, async_session_of_process
 from nexus.ledger.replay import messages_from
 from nexus.ledger.sessions import Lease, QueuedEvent
+from nexus.ledger.unrecorded_replies import is_of_storage
 from nexus.providers.replies import read_reply
+from nexus.providers.server_edits import has_compaction
 from nexus.server import forms
 from nexus.server.agents import StoredAgent, event_id
-from nexus.server.contexts import waiting_context
+from nexus.server.contexts import WaitingContext, waiting_context
 from nexus.server.forms import message_text, request_key
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
@@ -52,6 +58,8 @@ from nexus.types.ledger_entries import Committed
 from nexus.types.message import Text, assistant
 from nexus.types.request import AgentResult, Event
 from nexus.types.settings import CallArguments
+
+T = TypeVar("T")
 
 MAX_MESSAGES = 1_000
 
@@ -236,15 +244,23 @@ async def begin(call: Call, params: forms.Begin) -> forms.TurnState:
     event = Event((Text(message_text(params.content)),), id=event_id(call.label, request_id))
     options: CallArguments = {**call.agent.options, "tools": params.tools}
 
-    def run(lease: Lease) -> forms.TurnState:
-        try:
-            nx = call.tenant.nx.engine
-            return _state_of(begin_turn(nx, nx.request(event, call.label, options), lease.fence))
-        except IdempotencyConflict as error:
-            raise _conflict(request_id) from error
+    nx = call.tenant.nx.engine
+    request = nx.request(event, call.label, options)
 
-    async with _lease(call) as lease:
-        return await call.tenant.nx.run(run, lease)
+    def run(lease: SessionLease) -> tuple[Turn, forms.TurnState, WaitingContext | None]:
+        turn = begin_turn(nx, request, lease.fence, lease)
+        if not turn.is_new:
+            return turn, _state_of(turn), None
+        return turn, forms.TurnState(turn.number, "pending", ()), waiting_context(turn.assemble())
+
+    has_hooks = bool(nx.preparation.hooks.plugins)  # those of the moment run once, so the lease comes before them
+    try:
+        turn, state, context = await _write_in_turn(call, run, takes_lease=has_hooks)
+    except IdempotencyConflict as error:
+        raise _conflict(request_id) from error
+    if context is not None:
+        call.tenant.contexts.keep(call.label, context, turn.request)
+    return state
 
 
 async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
@@ -253,15 +269,21 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
     if params.model:
         options["model"] = params.model
 
-    def run(lease: Lease) -> AssembledContext:
-        turn = _open_turn(call, options, lease)
+    nx = call.tenant.nx.engine
+    first_context = call.tenant.contexts.take_begun(call.label, nx.request(Event(), call.label, options), nx.clock_ms())
+    if first_context is not None and not params.results:
+        with suppress(TurnSuperseded):  # nothing is written: a program that has the session meanwhile comes after this
+            return await _assembled(call, partial(_checked_context, nx, call.label, first_context), params.format)
+
+    def run(lease: Lease) -> WaitingContext:
+        turn = _open_turn(call, options, lease.fence)
         if params.results:
             calls = {row.id for row in turn.tool_calls}
             if unknown := next((result.call_id for result in params.results if result.call_id not in calls), None):
                 raise BadEvent(f"turn {turn.number} has no tool call {unknown[:80]!r} (pass ids of `tool_calls`)")
             for result in params.results:
                 turn.result(result.call_id, result.content, name=result.name, is_error=result.is_error)
-        return turn.assemble()
+        return waiting_context(turn.assemble())
 
     async with _lease(call) as lease:
         return await _assembled(call, partial(run, lease), params.format)
@@ -290,19 +312,23 @@ async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     if params.context_id.startswith(_MIRRORED):
         raise BadEvent("context of the list is not known any more (call `mirror` with the same list, and record again)")
 
-    def run(lease: Lease) -> tuple[int, str]:
+    def run(lease: SessionLease) -> tuple[int, str]:
         if ctx is not None:
             turn = turn_of(nx.engine, ctx, lease.fence)
             sent_ctx = ctx
         else:
-            turn = _open_turn(call, {**call.agent.options}, lease)
+            turn = _open_turn(call, {**call.agent.options}, lease.fence)
             _check_number(turn, _turn_of_context(params.context_id))
             sent_ctx = turn.assemble()
-        call.count(turn.record(reply, sent_ctx), sent_ctx, reply)
+        committed = turn.record_result(reply, sent_ctx, reply, lease)
+        call.count(committed, sent_ctx, reply)
+        if committed.added and reply.error is None and not reply.tool_calls:
+            return turn.number, "completed"
         return turn.number, turn.status
 
-    async with _lease(call) as lease:
-        number, status = await nx.run(run, lease)
+    writes_more = ctx is None or any(map(has_compaction, reply.messages))
+    number, status = await _write_in_turn(call, run, takes_lease=writes_more)
+    call.tenant.contexts.drop(call.label)
     warnings = (ContextWarning("nexus:server", _ASSEMBLED_AGAIN),) if params.context_id and ctx is None else ()
     return forms.RecordResult(call.label, number, status, reply.tool_calls, warnings)
 
@@ -311,7 +337,7 @@ async def fail(call: Call, params: forms.Fail) -> forms.TurnState:
     """End the open turn as failed, with its partial reply."""
 
     def run(lease: Lease) -> forms.TurnState:
-        turn = _open_turn(call, {**call.agent.options}, lease)
+        turn = _open_turn(call, {**call.agent.options}, lease.fence)
         _check_number(turn, params.turn)
         turn.fail(params.kind, params.error, partial=params.partial or None)
         call.tenant.counts.add_error(
@@ -329,8 +355,8 @@ async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
     if params.model:
         options["model"] = params.model
     place = {"scope": f"agent:{call.label}", "conversation": params.conversation, "window": params.window}
-    run = partial(call.tenant.nx.engine.mirror, params.messages, reserve=params.reserve, **place, **options)
-    return await _assembled(call, run, params.format)
+    mirror_list = partial(call.tenant.nx.engine.mirror, params.messages, reserve=params.reserve, **place, **options)
+    return await _assembled(call, lambda: waiting_context(mirror_list()), params.format)
 
 
 # shared by methods -------------------------------------------------------------------------------------------------
@@ -342,25 +368,27 @@ _ASSEMBLED_AGAIN = "context was assembled again for this record: the server had 
 
 
 async def _assembled(
-    call: Call, assemble_context: Callable[[], AssembledContext], body_format: ReceivedFormat | None
+    call: Call, assemble_context: Callable[[], WaitingContext], body_format: ReceivedFormat | None
 ) -> forms.AssembledBody:
     """Assemble a context and return it as a request body. It is kept for `record`."""
 
-    def run() -> tuple[tuple[AssembledContext, int], ReceivedFormat, dict[str, Any]]:
-        ctx = assemble_context()
+    def run() -> tuple[WaitingContext, ReceivedFormat, dict[str, Any]]:
+        context = assemble_context()
+        ctx = context.ctx
         chosen: ReceivedFormat = body_format or ctx.accounting.model_info.provider_format
         if chosen == "responses":
             body = ctx.to_responses()
         else:
             body = ctx.to_provider(chosen)
-        return waiting_context(ctx), chosen, body
+        return context, chosen, body
 
-    (ctx, size), chosen, body = await call.tenant.nx.run(run)
+    context, chosen, body = await call.tenant.nx.run(run)
+    ctx = context.ctx
     stored = ctx.provenance.stored_event
     mirrored = ctx.mirrored
     turn = stored.turn if stored is not None else 0
     context_id = f"{_MIRRORED if mirrored is not None else ''}{turn}-{uuid.uuid4().hex[:16]}"
-    call.tenant.contexts.keep(_context_key(call, context_id), ctx, size)
+    call.tenant.contexts.keep(_context_key(call, context_id), context)
     result = forms.AssembledBody(
         context_id=context_id,
         session=ctx.session_label,
@@ -405,9 +433,18 @@ def _state_of(turn: Turn) -> forms.TurnState:
     return forms.TurnState(turn.number, status, names)
 
 
-def _open_turn(call: Call, options: CallArguments, lease: Lease) -> Turn:
+def _checked_context(nx: Engine, session: str, context: WaitingContext) -> WaitingContext:
+    """Return the context of a turn that was just begun. Raises TurnSuperseded if anything came since."""
+    stored = context.ctx.provenance.stored_event
+    assert stored is not None, "begin stores the event"
+    nx.recorder.record_waiting()
+    check_untouched(nx.ledger, nx.recorder.unrecorded, session, stored)
+    return context
+
+
+def _open_turn(call: Call, options: CallArguments, fence: int) -> Turn:
     nx = call.tenant.nx.engine
-    turn = open_turn(nx, nx.request(Event(), call.label, options), lease.fence)
+    turn = open_turn(nx, nx.request(Event(), call.label, options), fence)
     if turn is None:
         raise BadEvent(f"agent {call.label!r} has no open turn (call `begin` first)")
     return turn
@@ -418,6 +455,24 @@ async def _lease(call: Call) -> AsyncGenerator[Lease]:
     """Hold the agent's session: a turn that the broker runs ends first. Raises SessionBusy."""
     async with async_session_lease(call.tenant.nx.engine.ledger.store, call.label, call.tenant.nx.run) as lease:
         yield lease
+
+
+async def _write_in_turn(call: Call, write: Callable[[SessionLease], T], *, takes_lease: bool) -> T:
+    """Run a write of a turn, whose commit takes and ends the lease; see `_lease`.
+
+    The lease is taken before if the write needs it for longer, or where another program has the session or anything
+    else is wrong: then it runs again.
+    """
+    nx = call.tenant.nx
+    async with async_session_of_process(nx.engine.ledger.store, call.label, nx.run, is_brief=True) as lease:
+        if lease.is_takable and not takes_lease:
+            try:
+                return await nx.run(write, lease)
+            except NexusError as error:
+                if isinstance(error, LateReply) or (isinstance(error, LedgerError) and is_of_storage(error)):
+                    raise
+        await lease.take_async(nx.run)
+        return await nx.run(write, lease)
 
 
 def _with_tools(call: Call) -> CallArguments:

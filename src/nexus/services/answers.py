@@ -19,6 +19,7 @@ from nexus.engine import Engine
 from nexus.engine.overflow_recovery import despite_learned_limit
 from nexus.engine.turn import Turn
 from nexus.errors import BadReference, UnreadableFile
+from nexus.ledger.recorded_calls import last_call
 from nexus.services.tagged import (
     memory_block,
     parse_capabilities,
@@ -78,6 +79,15 @@ def recorded_answer(nx: Engine, turn: Turn) -> CallArguments | None:
 
     The process that made that call may have stopped. A memory of the ledger is not repeated: it may be compacted since.
     """
+    store = nx.ledger.store
+    with store.snapshot():
+        thread = nx.ledger.thread(turn.session)
+        newest = last_call(store, thread)
+        if newest is None:
+            return None
+        (entry,) = store.entries(thread, newest.seq - 1, newest.seq)
+        if entry.turn < turn.number:
+            return None
     try:
         recorded = nx.replay(turn.session, turn.number, unverified=True)
     except BadReference:

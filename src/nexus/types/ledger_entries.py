@@ -189,6 +189,8 @@ class LeaseChange(Struct, frozen=True):
     holder: str
     ms: int = 0
     """How long it lasts unless it is renewed; 0 ends it."""
+    is_brief: bool = False
+    """True if it also ends with the commit that takes it."""
 
 
 class Commit(Struct, frozen=True):

@@ -47,7 +47,8 @@ def holders(reader: Reader, key: str, thread: int | None = None) -> list[tuple[i
     if thread is not None:
         sql = "SELECT thread, seq FROM idempotency WHERE tenant=? AND thread=? AND key=? AND seq<=?"
         parts = reader.path(thread)
-        rows = [row for part in parts for row in reader.db.rows(sql, (reader.tenant, part.thread, name, part.high))]
+        uses_by_part = [reader.row(sql, (reader.tenant, part.thread, name, part.high)) for part in parts]
+        rows = [row for row in uses_by_part if row is not None]
     else:
         sql = "SELECT thread, seq FROM idempotency WHERE tenant=? AND key=? ORDER BY thread"
         rows = reader.db.rows(sql, (reader.tenant, name))

@@ -44,6 +44,9 @@ _CALIBRATION = (
 )
 _CALIBRATION_HEAD = "SELECT number, hash FROM calibration_head WHERE tenant=? AND provider=? AND model=?"
 
+MOST_READ_AGAIN = 64
+"""Entries of a read that the same snapshot may use again, at most."""
+
 Span: TypeAlias = tuple[Segment, int, int]
 """A segment, and which of its entries: those with `after < seq <= until`."""
 
@@ -103,6 +106,9 @@ def _columns_by_entry(heads: list[Any], rows: Iterator[Any]) -> Iterator[list[Me
 class Reader(ThreadReader):
     """Reads of one tenant on one connection."""
 
+    _newest_read: tuple[int, int, list[Entry]] | None = None
+    """Thread, seq before and entries of the snapshot's newest read: an operation often looks at some of them again."""
+
     # entries -----------------------------------------------------------------------------------------------------
 
     def entries(self, thread: int, after: int = 0, until: int | None = None) -> list[Entry]:
@@ -116,10 +122,16 @@ class Reader(ThreadReader):
             return []
         if row.erased:
             raise NoSuchSession(f"thread {thread} of {self.place} was erased")
+        if self._newest_read is not None:
+            at, start, newest = self._newest_read
+            if at == thread and start <= after and last <= start + len(newest):
+                return newest[after - start : last - start]
         spans = [(part, max(part.low, after), min(part.high, last)) for part in self.path(thread)]
         entries = self._read([span for span in spans if span[1] < span[2]])
         if len(entries) != last - max(after, 0) or (last == row.head_seq and entries[-1].hash != row.head_hash):
             self.damaged(f"the newest entry of thread {thread} is not the one that was written last")
+        if last - after <= MOST_READ_AGAIN and not self.is_writing:
+            self._newest_read = (thread, max(after, 0), entries.copy())
         return entries
 
     def message_counts(self, thread: int) -> list[tuple[int, int]]:
@@ -142,35 +154,39 @@ class Reader(ThreadReader):
         """Return the entries of several segments of a path, in order: two queries, however many there are."""
         if len(spans) == 1:
             part, after, until = spans[0]
-            values = (self.tenant, part.thread, after, until)
-            heads = self.db.rows(_FROM_ONE[0], values)
-            with closing(self.db.each(_FROM_ONE[1], values)) as rows:
-                return self._joined(spans, heads, rows)
+            is_first = after == part.low
+            heads = self.db.rows(_FROM_ONE[0], (self.tenant, part.thread, after if is_first else after - 1, until))
+            before = part.root if is_first else None
+            if not is_first and heads and heads[0][0] == after:
+                before = heads.pop(0)[-1]
+            with closing(self.db.each(_FROM_ONE[1], (self.tenant, part.thread, after, until))) as rows:
+                return self._joined(spans, heads, rows, [before])
         ranges = [(part.thread, after, until) for part, after, until in spans]
         heads, messages = (
             self.db.rows(query, (json.dumps(ranges), self.tenant)) for query in _from_many(self.db.dialect)
         )
         self.whole_numbers(*[head[0] for head in heads], *[number for row in messages for number in row[:2]])
         heads.sort(key=itemgetter(0))
-        return self._joined(spans, heads, iter(sorted(messages, key=itemgetter(0, 1))))
+        hashes = [
+            part.root if after == part.low else self.hash_on(self.path(part.thread), after) for part, after, _ in spans
+        ]
+        return self._joined(spans, heads, iter(sorted(messages, key=itemgetter(0, 1))), hashes)
 
-    def _joined(self, spans: list[Span], heads: list[Any], rows: Iterator[Any]) -> list[Entry]:
-        """Return the entries of heads and message rows, both in order."""
+    def _joined(
+        self, spans: list[Span], heads: list[Any], rows: Iterator[Any], hashes: list[bytes | None]
+    ) -> list[Entry]:
+        """Return the entries of heads and message rows, both in order, each span behind an entry with that hash."""
         if not heads:
             return []
         self.whole_numbers(*[head[0] for head in heads])
         columns = _columns_by_entry(heads, rows)
         entries: list[Entry] = []
         at = 0
-        for part, after, until in spans:
+        for (part, after, until), before in zip(spans, hashes, strict=True):
             span_start = at
             while at < len(heads) and heads[at][0] <= until:
                 at += 1
             if span_start < at:
-                if after == part.low:
-                    before = part.root
-                else:
-                    before = self.hash_on(self.path(part.thread), after)
                 if before is None:
                     self.damaged(f"entry {after} of thread {part.thread} is lost")
                 entries += self._checked(part.thread, after, before, heads[span_start:at], columns)
@@ -395,6 +411,9 @@ class Reader(ThreadReader):
         names = (self.tenant, encode_text(provider), encode_text(model))
         what = f"the calibration of {provider}/{model}"
         head = self.row(_CALIBRATION_HEAD, names)
+        before, newest = self._calibrations.get(names[1:], (None, None))
+        if newest is not None and head == before:
+            return newest
         rows = self.db.rows(_CALIBRATION, (*names, head[0] if head is not None else 0))
         if not rows:
             self.check(head is None, what)
@@ -402,7 +421,10 @@ class Reader(ThreadReader):
         record = CalibrationRecord(names[1], names[2], *rows[-1])
         intact = (record.number, record.hash) == head and chain.calibration_hash(self.tenant, record) == record.hash
         self.check(intact, what)
-        return StoredCalibration(record.factor_64, record.samples, record.at_ms)
+        newest = StoredCalibration(record.factor_64, record.samples, record.at_ms)
+        if head is not None:
+            remember(self._calibrations, names[1:], (head, newest))
+        return newest
 
     def calibrations(self) -> list[tuple[str, str, StoredCalibration]]:
         """Return the newest calibration of each provider and model, by name."""

@@ -17,6 +17,7 @@ from nexus.ledger.sessions import Alias, RefUpdate, Segment, SessionMetadata
 from nexus.ledger.shared_sql.connection import Connection, Value
 from nexus.ledger.text_encoding import decode_text, encode_text, from_json
 from nexus.types.decoding import decodable
+from nexus.types.ledger_entries import StoredCalibration
 
 _metadata = msgspec.json.Decoder(decodable(SessionMetadata))
 
@@ -60,18 +61,21 @@ class ReadCache:
         segments: Path of each thread, which never changes.
         updates: Newest update of each label, with the pointer that it belongs to: another pointer makes it invalid.
         mark_kinds: Seq and kind of each thread's checkpoints, in order. Their number is compared with the thread's.
+        calibrations: Newest calibration by provider and model, with the row that names it: another row makes it invalid.
     """
 
     def __init__(self, updates: dict[str, tuple[_Pointer, MoveRecord]] | None = None) -> None:
         self.segments: dict[int, list[Segment]] = {}
         self.mark_kinds: dict[int, list[tuple[int, str]]] = {}
         self.updates: dict[str, tuple[_Pointer, MoveRecord]] = {} if updates is None else updates
+        self.calibrations: dict[tuple[str, str], tuple[tuple[Any, ...], StoredCalibration]] = {}
 
     def clear(self) -> None:
         """Forget everything."""
         self.segments.clear()
         self.mark_kinds.clear()
         self.updates.clear()
+        self.calibrations.clear()
 
 
 class SessionReader:
@@ -88,6 +92,8 @@ class SessionReader:
         self.segments = cache.segments
         self._updates = cache.updates
         self.mark_kinds = cache.mark_kinds
+        self._calibrations = cache.calibrations
+        self.is_writing = is_writing
         self._rows: dict[Any, tuple[Any, ...] | None] | None = None if is_writing else {}
 
     def row(self, sql: str, values: tuple[Value, ...]) -> tuple[Any, ...] | None:

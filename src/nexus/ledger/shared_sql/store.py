@@ -55,6 +55,20 @@ def _read(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[Sq
     return method
 
 
+def _read_statement(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[SqlLedger, P], T]:
+    """Return the store's method that runs a reader's query of a single statement, which needs no snapshot."""
+
+    @wraps(query)
+    def method(self: SqlLedger, *args: P.args, **kwargs: P.kwargs) -> T:
+        reader = self.open_reader
+        if reader is None:
+            return self.read_statement(query, *args, **kwargs)
+        with self.typed_errors:
+            return query(reader, *args, **kwargs)
+
+    return method
+
+
 def _resolve(reader: Reader, name: str) -> str | None:
     """Return the label that a name means."""
     label = reader.resolve(encode_text(name))
@@ -109,6 +123,10 @@ class SqlLedger(ABC):
     @abstractmethod
     def read_alone(self, query: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a query in a snapshot of its own."""
+
+    def read_statement(self, query: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query of a single statement."""
+        return self.read_alone(query, *args, **kwargs)
 
     @abstractmethod
     def _write(
@@ -295,7 +313,7 @@ class SqlLedger(ABC):
     search = _read(sql_search.search)
     calibration = _read(Reader.calibration)
     calibrations = _read(Reader.calibrations)
-    document = _read(sql_documents.document)
+    document = _read_statement(sql_documents.document)
     documents = _read(sql_documents.documents)
     queued_event = _read(queue.event)
     events_with_id = _read(queue.events_with_id)

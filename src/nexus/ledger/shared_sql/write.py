@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple, replace
@@ -65,12 +66,13 @@ class Writing(SessionWriter):
         super().__init__(db, reader, clock_ms)
         self.hashes: list[bytes] = []
         """Hashes of the entries that `commit` stored."""
+        self._memo: dict[Any, Any] = {}  # of the connection, once `commit` has checked it
 
     # entries -----------------------------------------------------------------------------------------------------
 
     def commit(self, session: str, commit: Commit, metadata: SessionMetadata | None) -> Committed:
         """Write a commit's entries, cut and manifest; see `LedgerStore.commit`."""
-        memo = self.db.last_writes()
+        memo = self._memo = self.db.last_writes()
         cached = memo.get((self.tenant, session)) if commit.base is None else None
         thread = memo.pop((self.tenant, cached), None) if cached is not None else None
         thread = thread or self._target(session, metadata, commit.base, commit.leaves)
@@ -150,7 +152,7 @@ class Writing(SessionWriter):
 
     def put_decision(self, record: DecisionRecord) -> None:
         """Store a view's decision as its newest."""
-        decisions, _, *manifests = self.reader.view_head(record.thread, record.view) or (0, b"", 0, 0, b"")
+        decisions, _, *manifests = self._view_head(record.thread, record.view)
         self.db.run("INSERT INTO decision VALUES (?,?,?,?,?,?,?,?,?)", (self.tenant, *astuple(record)))
         self.put_view_head(record.thread, record.view, (decisions + 1, record.hash, *manifests))
 
@@ -159,10 +161,15 @@ class Writing(SessionWriter):
         row = (self.tenant, thread, view, *columns)
         digest = chain.columns_hash("view_head", row)
         self.db.run(_PUT_VIEW_HEAD, (*row, digest))
+        self._memo[self.tenant, thread, view] = columns
+
+    def _view_head(self, thread: int, view: str) -> tuple[int, bytes, int, int, bytes]:
+        head = self._memo.get((self.tenant, thread, view)) or self.reader.view_head(thread, view)
+        return head or (0, b"", 0, 0, b"")
 
     def put_assembly(self, record: AssemblyRecord) -> None:
         """Store a manifest as the newest of its view."""
-        head = self.reader.view_head(record.thread, record.view) or (0, b"", 0, 0, b"")
+        head = self._view_head(record.thread, record.view)
         row = (self.tenant, record.thread, record.seq, record.view, record.manifest, record.at_ms, record.hash)
         self.db.run("INSERT INTO assembly(tenant,thread,seq,view,manifest,at_ms,hash) VALUES (?,?,?,?,?,?,?)", row)
         self.put_view_head(record.thread, record.view, (*head[:2], head[2] + 1, record.seq, record.hash))
@@ -250,13 +257,15 @@ class Writing(SessionWriter):
         """Check that no later writer wrote to the session, and return the token of this one.
 
         A writer without a token gets the next one. From then on it is the least that may write. The lease keeps the token
-        of its holder, who is too late if a larger one wrote meanwhile. The commit may take the lease, or end it.
+        of its holder, who is too late if a larger one wrote meanwhile. The commit may take the lease, end it, or both.
 
         Raises TurnSuperseded, SessionBusy.
         """
         if commit.fence is None:
             return 0
-        key = self._lease_key(session)
+        key: tuple[str, str] | None = self._memo.get((self.tenant, session, "lease"))
+        if key is None:
+            key = self._memo[self.tenant, session, "lease"] = self._lease_key(session)
         self.db.lock("lease", key[1])
         before = self._lease(key)
         holder, expires_ms, token, fence = before
@@ -270,7 +279,8 @@ class Writing(SessionWriter):
             passing = commit.fence or max(token, fence) + 1
         if passing < fence:
             raise TurnSuperseded(session, commit.turn.turn if commit.turn else 0, "another program has taken over")
-        if change is not None and not change.ms and holder == encode_text(change.holder):
+        is_over = change is not None and (change.is_brief or not change.ms)
+        if change is not None and is_over and holder == encode_text(change.holder):
             holder, expires_ms = "", 0
         row = (holder, expires_ms, token, passing)
         if row != before:
@@ -316,8 +326,11 @@ class Writing(SessionWriter):
         self.put_assembly(AssemblyRecord(*columns, digest))
         for data in inputs:  # large ones mostly: an existing one is not bound to a statement again
             key = (self.tenant, hashlib.sha256(data).hexdigest())
+            if (*key, "blob") in self._memo:
+                continue
             if self.db.row("SELECT 1 FROM blob WHERE tenant=? AND sha256=?", key) is None:
                 self.db.run("INSERT INTO blob VALUES (?,?,?) ON CONFLICT DO NOTHING", (*key, data))
+            self._memo[*key, "blob"] = True
 
     def calibrate(self, provider: str, model: str, new: StoredCalibration) -> None:
         """Append a calibration as the newest of its model."""

@@ -102,6 +102,11 @@ class SqliteLedger(SqlLedger):
         with self.reading() as reader:
             return query(reader, *args, **kwargs)
 
+    def read_statement(self, query: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query of a single statement, which is a snapshot by itself."""
+        with _Snapshot(self, begins=False) as reader:
+            return query(reader, *args, **kwargs)
+
     def reading(self) -> _Snapshot:
         """Return a context manager that gives a reader in a snapshot. Inside `snapshot()` it is always the same one."""
         return _Snapshot(self)
@@ -110,13 +115,13 @@ class SqliteLedger(SqlLedger):
         """Run all reads of this thread in one read transaction."""
         return _Snapshot(self)
 
-    def begin_reading(self) -> tuple[Reader, SqliteDatabase]:
-        """Begin this thread's read transaction and return its reader and connection."""
+    def begin_reading(self, *, begins: bool = True) -> tuple[Reader, SqliteDatabase]:
+        """Begin this thread's read transaction, unless it is for one statement; return its reader and connection."""
         self._pool.check()
         db = self._pool.acquire()
         self._of_thread.has_begun = False
         try:
-            if not db.in_transaction:  # in memory, a read within a write has the write's connection
+            if begins and not db.in_transaction:  # in memory, a read within a write has the write's connection
                 db.run("BEGIN")
                 self._of_thread.has_begun = True
         except BaseException as error:
@@ -239,10 +244,11 @@ class SqliteLedger(SqlLedger):
 class _Snapshot:
     """A thread's read transaction, or its part within an outer one. A class enters faster than a generator."""
 
-    __slots__ = ("_db", "_store")
+    __slots__ = ("_begins", "_db", "_store")
 
-    def __init__(self, store: SqliteLedger) -> None:
+    def __init__(self, store: SqliteLedger, *, begins: bool = True) -> None:
         self._store = store
+        self._begins = begins
         self._db: SqliteDatabase | None = None
 
     def __enter__(self) -> Reader:
@@ -250,7 +256,7 @@ class _Snapshot:
         reader = store.open_reader
         if reader is None:
             with sqlite_errors(store.file):
-                reader, self._db = store.begin_reading()
+                reader, self._db = store.begin_reading(begins=self._begins)
         return reader
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -41,8 +41,8 @@ COPY_PAGES = 256
 MOST_RANKED = 40_000
 """Messages that a search by relevance ranks, at most: ranking takes 0.8 µs for each that has the words."""
 
-MOST_REMEMBERED = 1_000
-"""Threads in the cache of a connection's last writes, at most."""
+MOST_REMEMBERED = 4_000
+"""Values in the cache of a connection's last writes, at most."""
 
 
 class SqliteDatabase:

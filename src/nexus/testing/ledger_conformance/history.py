@@ -390,3 +390,6 @@ def check_inputs(case: LedgerCase) -> None:
     equal(store.blob(hashlib.sha256(b"never").hexdigest()), None, "an input of a commit that added nothing")
     equal(store.erase([1], ["main"]).blobs, 1, "the inputs deleted with the session that alone named one")
     equal((store.blob(names["system"]), store.blob(names["tools"])), (None, tools), "what is left")
+    row = AssemblyRow("v", {"inputs": names}, 7)
+    store.commit("other", Commit((entry("said"),), assembly=row, blobs=(system, tools)))
+    equal(store.blob(names["system"]), system, "an input that a later call has again")

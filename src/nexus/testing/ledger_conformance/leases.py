@@ -122,7 +122,18 @@ def check_lease_of_commits(case: LedgerCase) -> None:
     after = store.take_lease("main", "cat", MINUTE_MS)
     equal(after.holder, "cat", "the holder after the lease ended")
     holds(after.fence > taken.fence, f"expected a later token than {taken.fence}, found {after.fence}")
-    equal(texts(store, "main"), ["one", "two", "three"], "the texts")
+    brief = Commit((entry("four"),), fence=0, lease=LeaseChange("bob", MINUTE_MS, is_brief=True))
+    with raises(SessionBusy, "a commit under a lease that another has"):
+        store.commit("main", brief)
+    store.release_lease("main", "cat")
+    passed = store.commit("main", brief)
+    holds(passed.fence > after.fence, f"expected a later token than {after.fence}, found {passed.fence}")
+    with raises(TurnSuperseded, "writing with the token of the lease before"):
+        write(store, "main", "late", after.fence)
+    equal(
+        store.take_lease("main", "dan", MINUTE_MS).holder, "dan", "the holder after a commit that ended its own lease"
+    )
+    equal(texts(store, "main"), ["one", "two", "three", "four"], "the texts")
 
 
 # fences ---------------------------------------------------------------------------------------------------------------
