@@ -115,6 +115,36 @@ def test_signature_is_not_sent_to_another_provider(first: str, then: str) -> Non
             assert not [proof for proof in PROOFS[first] if proof in body]
 
 
+def long_calls(form: str, ids: list[str]) -> list[Body]:
+    """A list with calls of these ids, and their results; in chat completions as its parts do not say it."""
+    if form == "anthropic":
+        blocks: list[Body] = [{"type": "tool_use", "id": call_id, "name": "read_file", "input": {}} for call_id in ids]
+        results = [{"type": "tool_result", "tool_use_id": call_id, "content": "GIN"} for call_id in ids]
+        return [{"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+    function = {"name": "read_file", "arguments": "{}"}
+    calls = [{"id": call_id, "type": "function", "function": function} for call_id in ids]
+    messages: list[Body] = [{"role": "assistant", "name": "searcher", "content": None, "tool_calls": calls}]
+    return messages + [{"role": "tool", "tool_call_id": call_id, "content": "GIN"} for call_id in ids]
+
+
+@pytest.mark.parametrize("form", ["anthropic", "openai"])
+def test_long_ids_stay_for_anthropic_and_are_short_and_distinct_for_openai(form: str) -> None:
+    ids = [f"{'x' * 90}{number}" for number in range(2)]
+    sent = [{"role": "user", "content": [{"type": "text", "text": "Which index?"}]}, *long_calls(form, ids)]
+    end = [{"role": role, "content": [{"type": "text", "text": "GIN"}]} for role in ("assistant", "user")]
+    seen: list[list[str]] = []
+    with opened() as nx:
+        for messages in (sent, [*sent, *end]):
+            ctx = nx.mirror(messages, model=MODELS["anthropic"], tools=TOOLS)
+            bodies = {wire: write(ctx) for wire, write in BODIES.items()}
+            assert {wire: CHECKS[wire](body) for wire, body in bodies.items()} == {wire: list[str]() for wire in BODIES}
+            seen += [call_ids(wire, bodies[wire]) for wire in ("anthropic", "openai", "responses")]
+            nx.record(ctx, REPLIES["anthropic"]("GIN."))
+    assert seen[0] == ids
+    assert len({*seen[1]}) == 2
+    assert seen == [ids, seen[1], seen[1], ids, seen[1], seen[1]]
+
+
 @pytest.mark.parametrize("wire", ["responses", "anthropic"])
 def test_signature_returns_to_its_model_after_turn_with_another(wire: str) -> None:
     with opened() as nx:

@@ -221,7 +221,6 @@ KINDS: dict[str, Callable[[Turn], list[Json]]] = {
 
 
 CHANGED_ANYWAY = {
-    ("anthropic", "long ids"),
     ("gemini", "long ids"),
     ("openai", "ids with odd characters"),
     ("responses", "ids with odd characters"),

@@ -46,7 +46,7 @@ from nexus.providers.settings import body_settings
 from nexus.providers.signatures import call_signatures, must_sign_calls
 from nexus.providers.tools import chat_tools
 from nexus.providers.turns import CONTINUE, ConversationParts, items, owned, with_request
-from nexus.text.as_received import REASONING_FIELDS, REASONING_RENDER, received_items
+from nexus.text.as_received import REASONING_FIELDS, REASONING_RENDER, received_items, with_openai_ids
 from nexus.text.message_text import RENDER_VERSION, system_note, text_of_result, visible_parts
 from nexus.tokens.model_names import base_model_name, same_model
 from nexus.types.message import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -118,7 +118,7 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     is_own = ctx.provider == "openai"
     key = f"openai:{ctx.model}:{is_own}"
     write = partial(fragment, model=ctx.model, keeps_system=is_own)
-    parts = items(ctx.history, key, ctx.current, write, leading=system)
+    parts = items(ctx.history, key, ctx.current, lambda m: write(with_openai_ids(m)), leading=system)
     return with_request(parts, {"role": "user", "content": CONTINUE}, render)
 
 

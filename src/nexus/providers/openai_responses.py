@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -46,7 +47,7 @@ from nexus.providers.server_edits import cache_miss_reason, context_edits
 from nexus.providers.settings import body_settings
 from nexus.providers.tools import responses_tools
 from nexus.providers.turns import CONTINUE, ConversationParts, items, owned, with_request
-from nexus.text.as_received import received_items
+from nexus.text.as_received import received_items, with_openai_ids
 from nexus.text.message_text import RENDER_VERSION, image_note
 from nexus.tokens.model_names import same_model
 from nexus.types.message import (
@@ -109,12 +110,8 @@ def conversation_parts(ctx: AssembledContext) -> ConversationParts:
     is_stored = bool(extra_settings(ctx.model_config).get("store"))
     render = ctx.provenance.manifest.render
     takes_text = render >= VALID_CALLS_RENDER and ctx.accounting.model_info.vendor != "openai"
-    parts = items(
-        ctx.history,
-        f"responses:{ctx.model}:{is_stored}",
-        ctx.current,
-        lambda message: fragment(message, ctx.model, is_stored=is_stored, takes_text=takes_text, render=render),
-    )
+    write = partial(fragment, model=ctx.model, is_stored=is_stored, takes_text=takes_text, render=render)
+    parts = items(ctx.history, f"responses:{ctx.model}:{is_stored}", ctx.current, lambda m: write(with_openai_ids(m)))
     return with_request(parts, {"role": "user", "content": CONTINUE}, render)
 
 

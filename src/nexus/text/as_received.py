@@ -8,6 +8,7 @@ content is one plain string where the format has blocks is marked by `text` inst
 
 from __future__ import annotations
 
+import hashlib
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -252,6 +253,29 @@ def with_call_ids(message: Message, ids: Mapping[str, str]) -> Message:
     if parts == message.parts:
         return message
     return with_ids_of_parts(with_neutral_parts(message, parts))
+
+
+OPENAI_ID_CHARS = 40
+"""Longest id of a call that chat completions take."""
+
+
+def with_openai_ids(message: Message) -> Message:
+    """Return the message with ids of calls that OpenAI takes. A context of Anthropic's models may have longer ones.
+
+    A longer one becomes its beginning and a hash, so that a call and its result have the same.
+    """
+    ids: dict[str, str] = {}
+    for part in message.parts:
+        call_id = ""
+        if isinstance(part, ToolCall):
+            call_id = part.id
+        elif isinstance(part, ToolResult):
+            call_id = part.call_id
+        if len(call_id) > OPENAI_ID_CHARS:
+            ids[call_id] = f"{call_id[:23]}_{hashlib.sha256(call_id.encode()).hexdigest()[:16]}"
+    if not ids:
+        return message
+    return with_call_ids(message, ids)
 
 
 def _with_call_id(part: Part, ids: Mapping[str, str]) -> Part:

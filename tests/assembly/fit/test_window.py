@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nexus.assembly.fit import repair
 from nexus.assembly.fit.display_rules import DisplayRules
-from nexus.assembly.fit.truncate_results import freed_tokens
+from nexus.assembly.fit.truncate_results import TruncationLimits, freed_tokens
 from nexus.assembly.fit.window import Window
 from nexus.assembly.record import with_sizes
 from nexus.tokens.counter import get_counter
 from nexus.types.ledger_entries import MessageRef, StoredMessage
-from nexus.types.message import Message, Note, ProviderFormat
+from nexus.types.message import Message, Note, ProviderFormat, Text, ToolCall, ToolResult
 from support.hostile import HISTORIES, SPOKEN
 
 COUNTER = get_counter("estimate")
@@ -56,3 +57,28 @@ def test_window_counts_each_message_by_its_parts(
         optional = window.rules.optional_tokens_of(message, row.size) if row.ref.seq > plain else 0
         assert window.optional_tokens[index] == optional
         assert window.sums[index + 1] - window.sums[index] == row.size.on(wire) + optional
+
+
+@pytest.mark.parametrize(
+    ("wire", "render", "is_kept"), [("anthropic", 7, True), ("anthropic", 6, False), ("openai", 7, False)]
+)
+def test_long_call_id_is_kept_for_anthropic_since_render_version_7(
+    wire: ProviderFormat, render: int, is_kept: bool
+) -> None:
+    call_id = "x" * 41
+    history = [
+        Message("user", (Text("Go"),)),
+        Message("assistant", (ToolCall(call_id, "run", "{}"),)),
+        Message("tool", (ToolResult(call_id, (Text("done"),)),)),
+    ]
+    window = Window.open(DisplayRules(wire, render=render), COUNTER, TruncationLimits())
+    window.show(
+        [
+            StoredMessage(MessageRef(seq, 0), sized.message, sized.size)
+            for seq, sized in enumerate(with_sizes(history, COUNTER), 1)
+        ],
+        COUNTER,
+    )
+    _, calling, answer = window.messages
+    shown = {*(call.id for call in calling.calls()), *(result.call_id for result in answer.results())}
+    assert shown == {call_id if is_kept else "x" * 32}

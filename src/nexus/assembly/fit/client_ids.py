@@ -56,7 +56,7 @@ def _take_client_ids(fold: Fold, ids: Mapping[str, str]) -> dict[str, str]:
     for stored_id, call in fold.waiting.items():
         own_id = ids.get(stored_id, stored_id)
         if own_id != stored_id:
-            shown_ids[call.id] = unique_id(own_id, fold.used_ids)
+            shown_ids[call.id] = unique_id(own_id, fold.used_ids, takes_long_ids=fold.takes_long_ids)
         waiting[own_id] = replace(call, id=shown_ids.get(call.id, call.id))
         fold.stored_ids.add(own_id)
     fold.waiting = waiting

@@ -53,5 +53,8 @@ class Fold:
 
     render: int = RENDER_VERSION
 
+    takes_long_ids: bool = False
+    """True if ids of calls are not shortened, because the provider takes any length."""
+
     late_text: Callable[[str], str] = escape
     """Makes a late result safe to show as text."""

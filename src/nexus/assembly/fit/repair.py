@@ -60,6 +60,9 @@ LATE_RESULTS_RENDER = 3
 SYSTEM_RENDER = 7
 """Render version from which on system messages of a provider's list keep their role where a provider takes them."""
 
+LONG_IDS_RENDER = 7
+"""Render version from which on calls keep long ids for Anthropic, which takes them."""
+
 STORED_IDS_RENDER = 5  # from this render version on, a second result has the stored id of a call, not its id as shown
 LATE_SOURCE = "nexus:late-result"
 """Source of a message that shows late results."""
@@ -444,7 +447,7 @@ def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]
             continue
         name = safe_name(part.name)
         arguments = arguments_as_object(part.arguments)
-        shown_id = unique_id(part.id, fold.used_ids)
+        shown_id = unique_id(part.id, fold.used_ids, takes_long_ids=fold.takes_long_ids)
         if (shown_id, name, arguments) != (part.id, part.name, part.arguments):
             fold.changes["call id, name or arguments made valid"] += 1
             altered = True
