@@ -75,6 +75,9 @@ def test_cancel_ends_a_running_request_and_reports_an_unknown_one(tmp_path: Path
         await requests(server, 1)
         with pytest.raises(BadSetting, match="'r1' is under way"):
             await dispatcher.send("Hello!", "r1")
+        for unusable in ("", " ", "r" * 201, 2**63):
+            with pytest.raises(BadSetting, match="request_id "):
+                await dispatcher.send("Hello!", unusable)
         assert await dispatcher.cancel("r1") == {"cancelled": True, "request_id": "r1"}
         assert await running == {"cancelled": True, "request_id": "r1"}
         assert await dispatcher.cancel("r1") == unknown
@@ -112,6 +115,8 @@ def test_dispatch_answers_json_rpc_requests(tmp_path: Path) -> None:
             (request("send", text="Hello!"), -32602),
             (request("send", content=7), -32602),
             (request("cancel", request_id=[1]), -32602),
+            (request("cancel"), -32602),
+            (request("get_tokens", content="Hello!"), -32602),
             ({**request("send"), "params": ["Hello!"]}, -32602),
             (request(None), -32600),
             ({"id": 7}, -32600),

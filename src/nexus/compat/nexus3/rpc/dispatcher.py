@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import uuid
 from collections.abc import Mapping
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any
 
 import msgspec
 
 from nexus.compat.nexus3.context.manager import ContextManager
 from nexus.compat.nexus3.rpc.session import Session
 from nexus.errors import BadSetting, ModelCallFailed
+from nexus.server import forms
+from nexus.server.forms import RequestKey, read_params, request_key
 from nexus.server.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, Params, RpcError, respond
-from nexus.types.decoding import decodable
 
-__all__ = ["METHODS", "Dispatcher", "RequestId"]
+__all__ = ["METHODS", "Dispatcher"]
 
-METHODS = ("send", "cancel", "get_tokens", "get_context", "compact", "shutdown")
-
-RequestId: TypeAlias = str | int
+METHODS = {
+    "send": forms.Send,
+    "cancel": forms.Cancel,
+    "get_tokens": forms.NoParams,
+    "get_context": forms.NoParams,
+    "compact": forms.Compact,
+    "shutdown": forms.NoParams,
+}
+"""The methods with their params, which are the server's."""
 
 
 class Dispatcher:
@@ -36,18 +41,15 @@ class Dispatcher:
             raise BadSetting("context is another one than the session's (pass the context of the session)")
         self._session = session
         self._context = session.context
-        self._running: dict[RequestId, asyncio.Event] = {}
+        self._running: dict[RequestKey, asyncio.Event] = {}
         self.should_shutdown = False
 
-    async def send(self, content: str, request_id: RequestId | None = None) -> dict[str, Any]:
+    async def send(self, content: str, request_id: RequestKey | None = None) -> dict[str, Any]:
         """Send a user's message: `{"content", "request_id"}`; `{"cancelled", "request_id"}` if `cancel` ended it.
 
         Raises as `Session.send`, and BadSetting for the id of a request under way.
         """
-        if isinstance(request_id, str) and not request_id.strip():
-            raise BadSetting("request_id is empty (give it characters, or leave it out)")
-        if request_id is None:
-            request_id = uuid.uuid4().hex
+        request_id = request_key(request_id)
         if request_id in self._running:
             raise BadSetting(f"request {request_id!r} is under way (use another id, or cancel it)")
         cancel = self._running[request_id] = asyncio.Event()
@@ -61,7 +63,7 @@ class Dispatcher:
             del self._running[request_id]
         return {"content": text, "request_id": request_id}
 
-    async def cancel(self, request_id: RequestId) -> dict[str, Any]:
+    async def cancel(self, request_id: RequestKey) -> dict[str, Any]:
         """Cancel a request under way: `{"cancelled", "request_id"}`, with a `reason` if no request has this id."""
         running = self._running.get(request_id)
         if running is None:
@@ -100,14 +102,8 @@ class Dispatcher:
     async def _call(self, method: str, params: Params) -> dict[str, Any]:
         if method not in METHODS:
             raise RpcError(METHOD_NOT_FOUND, f"method {method!r} not found (methods: {', '.join(METHODS)})")
-        handler = getattr(self, method)
-        types = get_type_hints(handler)
         try:
-            arguments = msgspec.convert(params or {}, dict[str, Any])
-            inspect.signature(handler).bind(**arguments)
-            for name, value in arguments.items():
-                msgspec.convert(value, decodable(types[name]))
-        except (TypeError, msgspec.ValidationError) as error:
-            text = f"params of {method} invalid: {error} (send an object of named values)"
-            raise RpcError(INVALID_PARAMS, text) from error
-        return await handler(**arguments)
+            values = read_params(params or {}, METHODS[method])
+        except BadSetting as error:
+            raise RpcError(INVALID_PARAMS, f"params of {method} invalid: {error}") from error
+        return await getattr(self, method)(**msgspec.structs.asdict(values))
