@@ -19,7 +19,7 @@ from nexus.errors import BadTool, ToolCallFailed
 from nexus.types.decoding import decodable
 from nexus.types.message import Message, Text, ToolCall, ToolResult
 from nexus.types.settings import AgentRole
-from nexus.types.tool_definition import METADATA_KEY, read_definition, usable_definitions
+from nexus.types.tool_definition import METADATA_KEY, check_tool_name, read_definition, usable_definitions
 from nexus.types.validation import check_options, json_copy
 
 __all__ = ["ResultValue", "Tool", "ToolOptions", "ToolRegistry"]
@@ -93,7 +93,7 @@ def describe_function(function: Callable[..., Any], parameters: Mapping[str, str
     cached = schemas.get(type(function))
     if cached is None or cached[0] != made_from:
         cached = schemas[type(function)] = (made_from, _describe(function, {}))
-    return replace(cached[1], schema=json_copy(cached[1].schema))
+    return replace(cached[1], schema=msgspec.to_builtins(cached[1].schema))
 
 
 def _describe(function: Callable[..., Any], parameters: Mapping[str, str]) -> FunctionSchema:
@@ -278,7 +278,7 @@ class ToolRegistry:
             schema = described.schema
             kind = described.arguments
             function = source
-            next(read_definition({"name": key}))  # raises BadTool for a name that a provider rejects
+            check_tool_name(key, {"name": key})
         else:
             if isinstance(source, str):
                 label = repr(source[:80])

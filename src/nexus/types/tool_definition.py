@@ -178,6 +178,14 @@ def definition_name(definition: object) -> str:
     return own_form(fields).type_name
 
 
+def check_tool_name(name: object, definition: Mapping[str, Any]) -> str:
+    """Return the name of a tool in a definition. Raises BadTool for one that a provider rejects."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        text = f"tool definition {str(definition)[:80]!r} needs a name of letters, digits, '_' and '-', at most 64"
+        raise BadTool(text)
+    return name
+
+
 def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Yield name, description and schema of each tool in a definition; a typed tool has no schema. Raises BadTool."""
     for single in iter_definitions([definition]):
@@ -189,9 +197,7 @@ def read_definition(definition: Mapping[str, Any]) -> Iterator[tuple[str, str, M
         name = None
         if isinstance(function, Mapping):
             name = function.get("name")
-        if not isinstance(name, str) or not _NAME.match(name):
-            text = f"tool definition {str(definition)[:80]!r} needs a name of letters, digits, '_' and '-', at most 64"
-            raise BadTool(text)
+        name = check_tool_name(name, definition)
         schema, note = _parameters(name, function)
         text = str(function.get("description") or "")
         yield name, f"{text}\n\n{note}".strip() if note else text, schema
