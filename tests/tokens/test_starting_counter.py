@@ -72,6 +72,22 @@ def test_long_and_ambiguous_texts_are_counted_by_toktok(home: Path, text: str) -
         StartingCounter(NoToktok(), home).count(text)
 
 
+@pytest.mark.parametrize("text", ["a" * (MAX_CHARS + 1), "x" * 500, "\ud800", ""])
+def test_vocabulary_is_freed_when_toktok_counts(home: Path, text: str) -> None:
+    def largest(counter: StartingCounter) -> int:
+        return max(len(value) for value in vars(counter).values() if isinstance(value, dict))
+
+    counter = StartingCounter(TOKTOK, home)
+    counter.count("Which index?")
+    assert largest(counter) > 100_000
+    if text:
+        counter.count(text)
+    else:
+        counter.build()
+    assert counter.count("Which index?") == 3
+    assert not any(isinstance(value, dict) for value in vars(counter).values())
+
+
 @pytest.mark.parametrize("data", [b"", b"x" * 40, None])
 def test_damaged_vocabulary_is_replaced(home: Path, tmp_path: Path, data: bytes | None) -> None:
     (file,) = home.iterdir()

@@ -61,17 +61,17 @@ class StartingCounter:
 
     def build(self) -> None:
         """Build toktok's vocabulary now (half a second), so that no later call does."""
-        self._chars = MAX_CHARS
-        self._toktok.count("")
+        self._count_by_toktok("")
 
     def count(self, text: str) -> int:
         """Return the exact number of tokens."""
         self._chars += len(text)
-        if self._chars > MAX_CHARS or not self._ranks or not _is_unambiguous(text):
-            self._chars = MAX_CHARS  # toktok's vocabulary is built now, so that it counts the rest
-            return self._toktok.count(text)
-        total = 0
+        if self._chars > MAX_CHARS or not _is_unambiguous(text):
+            return self._count_by_toktok(text)
         ranks = self._ranks
+        if not ranks:
+            return self._count_by_toktok(text)
+        total = 0
         for piece in self._pattern.findall(text):
             data = piece.encode()
             if data in ranks:
@@ -79,9 +79,14 @@ class StartingCounter:
             elif len(data) <= MAX_PIECE_BYTES:
                 total += _merged(data, ranks)
             else:
-                self._chars = MAX_CHARS
-                return self._toktok.count(text)
+                return self._count_by_toktok(text)
         return total
+
+    def _count_by_toktok(self, text: str) -> int:
+        """Count this text and all later ones by toktok. The vocabulary of before is freed: it takes 23 MB."""
+        self._chars = MAX_CHARS + 1
+        self.__dict__.pop("_ranks", None)
+        return self._toktok.count(text)
 
     @cached_property
     def _pattern(self) -> regex.Pattern[str]:
