@@ -287,7 +287,7 @@ def _fit_warnings(
         warnings.append(ContextWarning("nexus:event", text))
     if model.warning:
         warnings.append(ContextWarning("nexus:model", model.warning))
-    if result.window.fold.used_ids and not has_tools:
+    if result.window.fold.used_ids.counts and not has_tools:
         text = "no tools passed, but the history has tool calls; some providers reject such requests (pass tools=…)"
         warnings.append(ContextWarning("nexus:tools", text))
     return warnings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")  # OpenAI has refused longer ids
 _SAFE_LONG_ID = re.compile(r"[A-Za-z0-9_-]+\Z")  # Anthropic takes ids of any length
@@ -25,18 +26,36 @@ def short_name(wanted: str) -> str:
     return f"_{safe}"[:64]
 
 
-def safe_id(wanted: str, *, takes_long_ids: bool = False) -> str:
-    """Return a call's id, changed if providers refuse it; with `takes_long_ids` not for its length alone."""
-    if (_SAFE_LONG_ID if takes_long_ids else _SAFE_ID).match(wanted):
+def safe_id(wanted: str, *, keeps_long: bool = False) -> str:
+    """Return a call's id, changed if providers refuse it; with `keeps_long` not for its length alone."""
+    form = _SAFE_LONG_ID if keeps_long else _SAFE_ID
+    if form.match(wanted):
         return wanted
     return _UNSAFE.sub("_", wanted)[:32] or "call"
 
 
-def unique_id(wanted: str, used_ids: dict[str, int], *, takes_long_ids: bool = False) -> str:
-    """Return a safe id that is new in the conversation, and register it; the second `x` becomes `x_2`."""
-    candidate = safe = safe_id(wanted, takes_long_ids=takes_long_ids)
-    while candidate in used_ids:
-        used_ids[safe] += 1
-        candidate = f"{safe[:32]}_{used_ids[safe]}"
-    used_ids[candidate] = 1
-    return candidate
+@dataclass(slots=True)
+class CallIds:
+    """The ids of calls that a conversation shows."""
+
+    keeps_long: bool = False
+    """True if ids are not shortened, because the provider takes any length."""
+
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Each id with the number of the last suffix."""
+
+    def __contains__(self, wanted: str) -> bool:
+        return safe_id(wanted, keeps_long=self.keeps_long) in self.counts
+
+    def add(self, wanted: str) -> str:
+        """Return a safe id that is new in the conversation, and register it; the second `x` becomes `x_2`."""
+        candidate = safe = safe_id(wanted, keeps_long=self.keeps_long)
+        while candidate in self.counts:
+            self.counts[safe] += 1
+            candidate = f"{safe[:32]}_{self.counts[safe]}"
+        self.counts[candidate] = 1
+        return candidate
+
+    def copy(self) -> CallIds:
+        """Return a copy, to which ids can be added."""
+        return CallIds(self.keeps_long, {**self.counts})

@@ -7,7 +7,6 @@ from dataclasses import replace as replace_fold
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.call_names import unique_id
 from nexus.assembly.fit.display_rules import DisplayRules
 from nexus.assembly.fit.fold import Fold
 from nexus.text.as_received import with_call_ids
@@ -46,7 +45,9 @@ def with_client_ids(
 
 def copy_of_ids(fold: Fold) -> Fold:
     """Return a copy of a fold whose calls and ids can change independently."""
-    return replace_fold(fold, waiting=dict(fold.waiting), used_ids=dict(fold.used_ids), stored_ids=set(fold.stored_ids))
+    return replace_fold(
+        fold, waiting=dict(fold.waiting), used_ids=fold.used_ids.copy(), stored_ids=set(fold.stored_ids)
+    )
 
 
 def _take_client_ids(fold: Fold, ids: Mapping[str, str]) -> dict[str, str]:
@@ -56,7 +57,7 @@ def _take_client_ids(fold: Fold, ids: Mapping[str, str]) -> dict[str, str]:
     for stored_id, call in fold.waiting.items():
         own_id = ids.get(stored_id, stored_id)
         if own_id != stored_id:
-            shown_ids[call.id] = unique_id(own_id, fold.used_ids, takes_long_ids=fold.takes_long_ids)
+            shown_ids[call.id] = fold.used_ids.add(own_id)
         waiting[own_id] = replace(call, id=shown_ids.get(call.id, call.id))
         fold.stored_ids.add(own_id)
     fold.waiting = waiting

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from nexus.assembly.fit.call_names import CallIds
 from nexus.text.frames import escape
 from nexus.text.message_text import RENDER_VERSION
 from nexus.types.message import Image, Message, Text, ToolCall, ToolResult
@@ -21,8 +22,8 @@ class Fold:
     answered: set[str] = field(default_factory=set[str])
     """Stored ids of the open group's calls that have a result."""
 
-    used_ids: dict[str, int] = field(default_factory=dict[str, int])
-    """Call ids that the conversation shows, with the number of the last suffix."""
+    used_ids: CallIds = field(default_factory=CallIds)
+    """Call ids that the conversation shows."""
 
     stored_ids: set[str] = field(default_factory=set[str])
     """Of the calls that the conversation shows."""
@@ -52,9 +53,6 @@ class Fold:
     """True if earlier messages are not shown, so that the call of a result may be among them."""
 
     render: int = RENDER_VERSION
-
-    takes_long_ids: bool = False
-    """True if ids of calls are not shortened, because the provider takes any length."""
 
     late_text: Callable[[str], str] = escape
     """Makes a late result safe to show as text."""

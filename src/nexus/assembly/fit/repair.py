@@ -25,7 +25,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from nexus.assembly.fit.call_names import safe_id, safe_name, short_name, unique_id
+from nexus.assembly.fit.call_names import safe_id, safe_name, short_name
 from nexus.assembly.fit.fold import Fold
 from nexus.assembly.fit.images import with_images_for_all
 from nexus.context import RepairReport
@@ -185,7 +185,7 @@ def join_last(fold: Fold, piece: Message, *, plain: bool) -> list[ShownMessage]:
     if piece.model != fold.pieces.model:  # thinking returns to the model that wrote it only
         parts = tuple(part for part in parts if not isinstance(part, Thinking))
     for call in fold.last_assistant.calls():
-        fold.used_ids.pop(call.id, None)
+        fold.used_ids.counts.pop(call.id, None)
     fold.last_assistant = None
     fold.waiting.clear()
     pending, fold.pending = fold.pending, []  # they follow the whole group
@@ -412,7 +412,7 @@ def _add_displaced(fold: Fold, result: ToolResult) -> None:
     if fold.render >= STORED_IDS_RENDER:
         is_shown = call_id in fold.stored_ids
     else:
-        is_shown = safe_id(call_id) in fold.used_ids
+        is_shown = call_id in fold.used_ids
     if call is None and is_shown:
         fold.changes["second result left out"] += 1
     elif call is None and not fold.hides_start:
@@ -447,7 +447,7 @@ def _calls(fold: Fold, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], bool]
             continue
         name = safe_name(part.name)
         arguments = arguments_as_object(part.arguments)
-        shown_id = unique_id(part.id, fold.used_ids, takes_long_ids=fold.takes_long_ids)
+        shown_id = fold.used_ids.add(part.id)
         if (shown_id, name, arguments) != (part.id, part.name, part.arguments):
             fold.changes["call id, name or arguments made valid"] += 1
             altered = True

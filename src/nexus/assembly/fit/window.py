@@ -245,7 +245,7 @@ class Window:
         window = cls(rules, cut, opening, path=PathRange(first))
         window.fold.started = bool(opening.messages)
         window.fold.render = rules.render
-        window.fold.takes_long_ids = rules.wire == "anthropic" and rules.render >= repair.LONG_IDS_RENDER
+        window.fold.used_ids.keeps_long = rules.wire == "anthropic" and rules.render >= repair.LONG_IDS_RENDER
         window.fold.hides_start = window.first > MessageRef(1, 0)
         window.fold.late_text = rules.path_format.late_text
         opening.lead_tokens = window._append_opening((lead,), counter)[1]
