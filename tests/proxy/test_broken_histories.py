@@ -92,6 +92,13 @@ class Turn:
                 result["name"] = name
         return self.items()
 
+    def without_names(self, ids: list[Any]) -> list[Json]:
+        """Take the names from the calls, and give calls and results these ids."""
+        for call in self.each_call():
+            place = call["function"] if self.form == "openai" else call
+            del place["name"]
+        return self.set_ids(ids, ids)
+
     def set_arguments(self, text: str, value: Any) -> list[Json]:
         """Give the calls other arguments: as a text where the format has one, else as a value."""
         for call in self.each_call():
@@ -198,6 +205,7 @@ KINDS: dict[str, Callable[[Turn], list[Json]]] = {
     "system between calls and results": lambda t: [*t.asked, *t.calls, t.says("system", "Rule."), *t.results, *t.answer],
     "system behind an answer": lambda t: [*t.items(), t.says("system", "Rule.")],
     "no name of a tool": lambda t: t.set_names(""),
+    "empty names and ids": lambda t: [t.set_names(""), t.set_ids(["", ""], ["", ""])][1],
     "name of a tool with odd characters": lambda t: t.set_names("bad name!"),
     "long name of a tool": lambda t: t.set_names("n" * 200),
     "arguments cut off": lambda t: t.set_arguments(NO_JSON, NO_JSON),
@@ -299,6 +307,26 @@ def test_broken_history_is_valid_after_heal(healer: tuple[RunningProxy, list[byt
             continue
         assert call["outcome"] == "healed" and call["reasons"], call
         _check_rest(form, kind, broken, sent)
+
+
+@pytest.mark.parametrize("form", ["anthropic", "responses"])
+@pytest.mark.parametrize("ids", [[None, None], ["a", "b"]], ids=["no ids", "ids"])
+def test_calls_without_names_are_left_out_with_their_results(
+    healer: tuple[RunningProxy, list[bytes]], form: str, ids: list[str | None]
+) -> None:
+    running, bodies = healer
+    turns = [turn_of(form, number) for number in range(TURNS)]
+    items = [item for turn in turns for item in (turn.without_names(ids) if turn.number == 1 else turn.items())]
+    body = {**body_of(form, "no request", 1), SENT[form]: [*items, turns[0].says("user", "last request")]}
+    assert faults_of(form, body)
+    bodies.clear()
+    answer = httpx.post(running.url + PATHS[form], json=body, trust_env=False, timeout=60)
+    call = running.call(answer.headers["x-nexus-call"])
+    (arrived,) = bodies
+    assert faults_of(form, json.loads(arrived)) == []
+    assert call["outcome"] == "healed"
+    assert "result without a call left out (2)" in " ".join(call["reasons"])
+    assert b"result of call_0a" in arrived and b"result of call_1a" not in arrived and b"answer 1" in arrived
 
 
 def _check_rest(form: str, kind: str, broken: int, sent: Json) -> None:

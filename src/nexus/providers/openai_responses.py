@@ -389,9 +389,12 @@ def received_messages(
             add(_read_output(of_model, "", author, calls), of_model)
             of_model = []
         try:
-            add((_program_message(fields, calls),), [item])
+            read = _program_message(fields, calls)
         except BadReply as error:
             raise BadReply(f"message {index}: {error}") from None
+        for result in read.results():
+            item = {**fields, "call_id": result.call_id}  # of the call that it answers, where the item names none
+        add((read,), [item])
     if of_model:
         add(_read_output(of_model, "", author, calls), of_model)
     return tuple(messages)
@@ -420,8 +423,6 @@ def _program_message(fields: dict[str, Any], calls: CallIndex) -> Message:
     if kind not in _OUTPUTS or text_of(fields.get("call_id")) in calls.other_ids:
         return Message("user", (Unknown(kind, compact_json(fields)),), id=text_of(fields.get("id")))
     call_id = text_of(fields.get("call_id"))
-    if not call_id and not calls.has_open_calls:
-        raise BadReply(f"not an item: 'call_id' missing in {kind}, and no call waits for it")
     (read,) = openai.message({"role": "tool", "tool_call_id": call_id, "content": fields.get("output")}, calls)
     notes = {OUTPUT_TYPE: kind} if kind != _OUTPUTS[0] else {}
     return replace(read, meta=meta_text(notes))

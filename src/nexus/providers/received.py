@@ -53,11 +53,6 @@ class CallIndex:
         """Ids of all calls."""
         return frozenset(self._names)
 
-    @property
-    def has_open_calls(self) -> bool:
-        """True if calls of the last message with calls have no result."""
-        return bool(self._open)
-
     def name_of(self, call_id: str) -> str:
         """Return the tool that was called under this id; empty if there was no such call."""
         return self._names.get(call_id, "")
