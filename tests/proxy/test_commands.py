@@ -183,6 +183,26 @@ def test_wrapped_client_is_stopped_with_its_wrapper(tmp_path: Path) -> None:
         assert running.wait(60) == 9
 
 
+ORPHAN = """
+import os, signal, sys, time
+wrapper = os.getppid()
+os.kill(wrapper, signal.SIGKILL)
+while os.getppid() == wrapper:
+    time.sleep(0.01)
+print(*sys.argv[1:], flush=True)
+"""
+"""A client that kills its wrapper, and prints its arguments."""
+
+
+def test_codex_gives_up_when_its_wrapper_was_killed(tmp_path: Path) -> None:
+    program = tmp_path / "codex"
+    program.write_text(f"#!{sys.executable}\n{ORPHAN}")
+    program.chmod(0o700)
+    killed = nexus(tmp_path, "wrap", str(program))
+    assert killed.returncode == -signal.SIGKILL
+    assert "-c features.unbounded_connection_retries=false" in killed.stdout
+
+
 SESSION = [
     {"type": "user", "uuid": "a", "parentUuid": None, "message": {"role": "user", "content": "Look. " * 4_000}},
     *(

@@ -23,7 +23,7 @@ from nexus.errors import BadConfig, NotFound
 from nexus.providers.received import mapping
 from nexus.proxy.json_text import with_member, without_member
 from nexus.proxy.settings import CHATGPT_PATH, check_url
-from nexus.proxy.wrapping import wrap
+from nexus.proxy.wrapping import UNBOUNDED_RETRIES, wrap
 from nexus.types.decoding import decodable
 from nexus.types.validation import parse_toml
 
@@ -40,8 +40,6 @@ RETRIES = "CLAUDE_CODE_MAX_RETRIES"
 CLAUDE_RETRIES = "4"
 """Retries of Claude Code in place of 10, whatever the reason: 8 to 9 seconds without a proxy, not three minutes."""
 
-UNBOUNDED_RETRIES = "unbounded_connection_retries"
-"""Feature of Codex with which it never gives up while nothing listens, whatever number of retries is set."""
 CODEX_REQUEST_RETRIES = 2
 """Retries of a request of Codex in place of 4. It sends it again five times after that: 10 to 11 seconds in all."""
 

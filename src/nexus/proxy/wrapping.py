@@ -22,6 +22,9 @@ CODEX_LOGIN_UPSTREAM = "https://chatgpt.com/backend-api/codex"
 
 LOCAL_NAMES = "127.0.0.1,localhost"
 
+UNBOUNDED_RETRIES = "unbounded_connection_retries"
+"""Feature of Codex with which it never gives up while nothing listens, whatever number of retries is set."""
+
 
 class Wrapped(Struct, frozen=True):
     """Command and environment of a client behind a proxy."""
@@ -92,6 +95,7 @@ def _codex(command: tuple[str, ...], url: str, environment: Environment) -> Wrap
             ",".join(f"{name}={json.dumps(value)}" for name, value in fields.items()) + ",requires_openai_auth=true"
         )
     overrides = ("-c", "model_provider=nexus", "-c", f"model_providers.nexus={{{values}}}")
+    overrides += ("-c", f"features.{UNBOUNDED_RETRIES}=false")
     return Wrapped((command[0], *overrides, *command[1:]), {}, _upstream(upstream, "responses", "openai"))
 
 
