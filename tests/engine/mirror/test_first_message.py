@@ -206,3 +206,28 @@ def test_list_over_the_budget_is_cut_again(nx: nexus.Engine) -> None:
         client.wire.body(extended)["messages"][: len(client.wire.body(ctx)["messages"])]
         == client.wire.body(ctx)["messages"]
     )
+
+
+def test_ids_and_repeated_results_of_the_client_keep_a_list_in_its_session() -> None:
+    """Gemini CLI gives calls other ids, and repeats their results, when a conversation is resumed."""
+
+    def text(role: str, words: str) -> dict[str, Any]:
+        return {"role": role, "parts": [{"text": words}]}
+
+    def worked(call_id: str, times: int) -> list[dict[str, Any]]:
+        call = {"functionCall": {"name": "run", "args": {"command": "cat notes"}, "id": call_id}}
+        result = {"functionResponse": {"name": "run", "id": call_id, "response": {"output": "notes"}}}
+        return [{"role": "model", "parts": [{"text": "I read."}, call]}, {"role": "user", "parts": [result] * times}]
+
+    asked = [text("user", folder("one"))]
+    again = [text("user", folder("two")), *worked("run__run_17_0", 2), text("model", "Done."), text("user", "And now?")]
+    reply = {"text": "I read."}, {"functionCall": {"name": "run", "args": {"command": "cat notes"}}}
+    found: list[str] = []
+    with nexus.open(ledger=":memory:", model="gemini-2.5-pro") as nx:
+        for items, parts in ((asked, reply), ([*asked, *worked("run_17_0", 1)], ({"text": "Done."},))):
+            ctx = nx.mirror(items, scope="cli", window=False)
+            content = {"role": "model", "parts": [*parts]}
+            nx.record(ctx, {"candidates": [{"content": content, "finishReason": "STOP"}]})
+            found.append(ctx.session_label)
+        found.append(nx.mirror(again, scope="cli", window=False).session_label)
+    assert found == [found[0]] * 3

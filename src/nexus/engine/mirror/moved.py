@@ -24,7 +24,7 @@ CANDIDATES = 8
 """Sessions of a scope that are compared with a list, the newest first."""
 
 FIRST_TRIES = 8
-"""Newest long messages of a list that are looked up before its sessions are searched: most lists are simply new."""
+"""Newest long messages of a list that are looked up: sessions that have them are compared with it too."""
 
 MAX_SCOPES = 10_000
 """Scopes whose sessions are remembered; the least recently used goes first."""
@@ -78,13 +78,11 @@ class MovedLists:
         newest one with ids of tool calls. Both first messages are long and have the same first line.
         """
         is_known = place.thread and any(self._store.labels_of(place.thread))
-        if is_known or not any(message.role == "assistant" for message in messages):
+        if is_known or not _is_long(messages[0]) or not any(message.role == "assistant" for message in messages):
             return place
         identities = [key.identity for key in keys[1:] if key.identity]
         newest = identities[-FIRST_TRIES:]
         holders = {thread for identity in newest for thread, _ in self._store.holders(identity)}
-        if not holders:
-            return place  # no session has any of these messages
         hashes = {content_hash(message, {}) for message in messages}
         certain: list[tuple[str, int]] = []
         sessions = (*self._candidates(scope), *(label for thread in holders for label in self._store.labels_of(thread)))
@@ -205,9 +203,13 @@ def _answer_text(messages: Sequence[Message], number: int) -> str:
     return ""
 
 
+def _is_long(message: Message) -> bool:
+    return len(message.text()) > LONG_CHARS
+
+
 def _is_same_beginning(stored: Message, new: Message) -> bool:
     """Return True if two first messages are long and begin with the same line."""
-    if stored.role != new.role or min(len(stored.text()), len(new.text())) <= LONG_CHARS:
+    if stored.role != new.role or not _is_long(stored) or not _is_long(new):
         return False
     ours, theirs = (message.text().strip().partition("\n")[0].strip() for message in (new, stored))
     return ours == theirs
