@@ -400,7 +400,7 @@ def run() -> Outcome:
         (
             "over: bodies above the limit, by a count that shares nothing with Nexus. user turns: of which the first 60",
             " characters are in a session's last request. Short ones have at most 400 tokens.",
-            "Usage in the answers is that of what arrives: its JSON without the data of images, in tokens of o200k.",
+            "Usage in the answers counts the request that arrives: its JSON without the data of images, in tokens of o200k.",
             "Lightfoot runs in its mode live. It prunes conversations of Anthropic's format alone by default.",
             "MB: resident memory of the proxy's process at the end.",
         ),

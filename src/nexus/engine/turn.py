@@ -509,7 +509,7 @@ def begin_turn(
         request: The request.
         fence: Token of a lease that the caller holds.
         lease: If it is not held, the commit of the event takes it.
-        add_tools: Adds tools that depend on what the ledger has of the session, and reads it in the same snapshot.
+        add_tools: Adds the tools that depend on the session's history, which it reads in the same snapshot.
 
     Raises SessionBusy or HeadMoved if the lease must be taken before.
     """

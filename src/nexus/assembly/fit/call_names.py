@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")  # OpenAI has refused longer ids
-_SAFE_LONG_ID = re.compile(r"[A-Za-z0-9_-]+\Z")  # Anthropic takes ids of any length
+_SAFE_LONG_ID = re.compile(r"[A-Za-z0-9_-]+\Z")  # Anthropic documents no limit of length
 _SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 

@@ -41,28 +41,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _read(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[SqlLedger, P], T]:
-    """Return the store's method that runs a reader's query in a snapshot."""
+def _read(
+    query: Callable[Concatenate[Reader, P], T], *, is_statement: bool = False
+) -> Callable[Concatenate[SqlLedger, P], T]:
+    """Return the store's method that runs a reader's query in a snapshot; a single statement needs none."""
 
     @wraps(query)
     def method(self: SqlLedger, *args: P.args, **kwargs: P.kwargs) -> T:
         reader = self.open_reader
         if reader is None:
-            return self.read_alone(query, *args, **kwargs)
-        with self.typed_errors:
-            return query(reader, *args, **kwargs)
-
-    return method
-
-
-def _read_statement(query: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[SqlLedger, P], T]:
-    """Return the store's method that runs a reader's query of a single statement, which needs no snapshot."""
-
-    @wraps(query)
-    def method(self: SqlLedger, *args: P.args, **kwargs: P.kwargs) -> T:
-        reader = self.open_reader
-        if reader is None:
-            return self.read_statement(query, *args, **kwargs)
+            read = self.read_statement if is_statement else self.read_alone
+            return read(query, *args, **kwargs)
         with self.typed_errors:
             return query(reader, *args, **kwargs)
 
@@ -313,7 +302,7 @@ class SqlLedger(ABC):
     search = _read(sql_search.search)
     calibration = _read(Reader.calibration)
     calibrations = _read(Reader.calibrations)
-    document = _read_statement(sql_documents.document)
+    document = _read(sql_documents.document, is_statement=True)
     documents = _read(sql_documents.documents)
     queued_event = _read(queue.event)
     events_with_id = _read(queue.events_with_id)
