@@ -101,7 +101,8 @@ MAY_REACH_OUTSIDE = {
     "summarization.extractive.patterns": "reads the shipped table of words and expressions",
     "providers.errors.error_rules": "reads the shipped table of error messages",
     "workspace.prompts": "reads the shipped prompts",
-    "tokens.starting_counter": "reads and writes the stored vocabulary",
+    "tokens.starting_counter": "has the vocabulary written by a process of its own",
+    "tokens.vocabulary_file": "reads and writes the stored vocabulary",
     "tokens.model_table": "reads the shipped tables of models and a vocabulary that lies on this machine",
 }
 

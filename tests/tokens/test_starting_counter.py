@@ -1,4 +1,4 @@
-"""The counter of a process's first calls: the same counts as toktok's, from a file that may be missing or damaged."""
+"""Counters without toktok's memory and start: the same counts, from a file that may be missing or damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import nexus
 from cli.running import run
 from nexus.tokens.counter import ToktokCounter
-from nexus.tokens.starting_counter import MAX_CHARS, StartingCounter
+from nexus.tokens.starting_counter import MAX_CHARS, MAX_PIECE_BYTES, SmallCounter, StartingCounter
+from nexus.tokens.vocabulary_file import Vocabulary
 
 TOKTOK = ToktokCounter()
 
@@ -35,6 +36,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def has_vocabulary(counter: StartingCounter) -> bool:
+    """Return True if a counter has a vocabulary beside toktok's."""
+    return any(isinstance(value, SmallCounter) for value in vars(counter).values())
+
+
 class NoToktok(ToktokCounter):
     """Fails if it is asked to count."""
 
@@ -49,50 +55,71 @@ def test_short_text_has_toktoks_count_without_toktok(home: Path, text: str) -> N
 
 
 def test_every_text_has_toktoks_count(home: Path) -> None:
-    @given(st.lists(st.one_of(st.text(), st.sampled_from(TEXTS), st.text("aA'sſ \n1é你", max_size=30))).map("".join))
+    letters = st.text("aA'sſ \n1é你", max_size=30)
+    words = st.tuples(letters, st.integers(1, 40)).map(lambda part: part[0].replace(" ", "") * part[1])
+
+    @given(st.lists(st.one_of(st.text(), st.sampled_from(TEXTS), letters, words)).map("".join))
     def same(text: str) -> None:
         assert counter.count(text) == TOKTOK.count(text)
 
-    counter = StartingCounter(TOKTOK, home)
-    counter._chars = -(10**9)  # pyright: ignore[reportPrivateUsage] - never too many
+    counter = SmallCounter(TOKTOK, home)
     same()
 
 
 def test_repositorys_own_files_have_toktoks_counts(home: Path) -> None:
-    counter = StartingCounter(TOKTOK, home)
+    counter = SmallCounter(TOKTOK, home)
     for path in (*Path(__file__).parent.glob("*.py"), *Path(__file__).parents[2].glob("examples/**/*.md")):
         text = path.read_text("utf-8")
         assert counter.count(text) == TOKTOK.count(text), path
 
 
-@pytest.mark.parametrize("text", ["a" * (MAX_CHARS + 1), "x" * 500, "\ud800", "a\x1cb", "\U000e0fff"])
-def test_long_and_ambiguous_texts_are_counted_by_toktok(home: Path, text: str) -> None:
-    assert StartingCounter(TOKTOK, home).count(text) == TOKTOK.count(text)
+@pytest.mark.parametrize("text", ["x" * (MAX_PIECE_BYTES + 1), "\ud800", "a\x1cb", "\U000e0fff"])
+def test_ambiguous_texts_and_endless_words_are_counted_by_toktok(home: Path, text: str) -> None:
+    assert SmallCounter(TOKTOK, home).count(text) == TOKTOK.count(text)
     with pytest.raises(AssertionError):
-        StartingCounter(NoToktok(), home).count(text)
+        SmallCounter(NoToktok(), home).count(text)
 
 
-@pytest.mark.parametrize("text", ["a" * (MAX_CHARS + 1), "x" * 500, "\ud800", ""])
+@pytest.mark.parametrize("text", ["x" * MAX_PIECE_BYTES, "abcXYZ" * 3_000, "word " * 100_000])
+def test_long_texts_are_counted_without_toktok_where_memory_counts(home: Path, text: str) -> None:
+    assert SmallCounter(NoToktok(), home).count(text) == TOKTOK.count(text)
+
+
+def test_texts_after_many_characters_are_counted_by_toktok(home: Path) -> None:
+    counter = StartingCounter(NoToktok(), home)
+    counter.count("word " * (MAX_CHARS // 5))
+    with pytest.raises(AssertionError):
+        counter.count("a")
+
+
+@pytest.mark.parametrize("text", ["a" * (MAX_CHARS + 1), ""])
 def test_vocabulary_is_freed_when_toktok_counts(home: Path, text: str) -> None:
-    def largest(counter: StartingCounter) -> int:
-        return max(len(value) for value in vars(counter).values() if isinstance(value, dict))
-
     counter = StartingCounter(TOKTOK, home)
     counter.count("Which index?")
-    assert largest(counter) > 100_000
+    assert has_vocabulary(counter)
     if text:
         counter.count(text)
     else:
         counter.build()
     assert counter.count("Which index?") == 3
-    assert not any(isinstance(value, dict) for value in vars(counter).values())
+    assert not has_vocabulary(counter)
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 40, None])
+def test_missing_vocabulary_is_written_by_another_process_where_memory_counts(tmp_path: Path) -> None:
+    counter = SmallCounter(NoToktok(), tmp_path / "cache")
+    counter.build()
+    assert counter.count("Which index?") == 3
+    (file,) = (tmp_path / "cache").iterdir()
+    assert Vocabulary(file).rank(b"index") is not None
+    assert Vocabulary(file).rank(b"Which index?") is None
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 9, b"x" * 39, b"x" * 40, b"\xff" * 80, None])
 def test_damaged_vocabulary_is_replaced(home: Path, tmp_path: Path, data: bytes | None) -> None:
     (file,) = home.iterdir()
     copy = tmp_path / file.name
     copy.write_bytes(file.read_bytes()[:-1] if data is None else data)
+    assert SmallCounter(TOKTOK, tmp_path).count("Which index?") == 3
     assert StartingCounter(TOKTOK, tmp_path).count("Which index?") == 3
     assert copy.read_bytes() == file.read_bytes()
     assert StartingCounter(NoToktok(), tmp_path).count("Which index?") == 3
@@ -101,6 +128,9 @@ def test_damaged_vocabulary_is_replaced(home: Path, tmp_path: Path, data: bytes 
 def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file in the way")
     assert StartingCounter(TOKTOK, tmp_path / "file").count("Which index?") == 3
+    small = SmallCounter(TOKTOK, tmp_path / "file")
+    small.build()
+    assert small.count("Which index?") == 3
     assert StartingCounter(TOKTOK, Path(os.devnull) / "cache").count("Which index?") == 3
 
 
@@ -117,7 +147,7 @@ def test_folder_of_nexus_is_not_created(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with nexus.open(ledger=":memory:", home=tmp_path / "none") as nx:
         nx.assemble("Which index?")
-    assert [path.suffix for path in (tmp_path / "cache" / "nexus").iterdir()] == [".msgpack"]
+    assert [path.suffix for path in (tmp_path / "cache" / "nexus").iterdir()] == [".table"]
     assert not (tmp_path / "none").exists()
 
 

@@ -42,8 +42,9 @@ from nexus.proxy.settings import ProxySettings, named_upstreams, read_settings
 from nexus.render.console import printable
 from nexus.server.logs import STANDARD_ERROR, open_logs
 from nexus.server.security import Tokens, read_tokens
+from nexus.tokens.starting_counter import small_counter
 from nexus.types.counts import count_noun
-from nexus.workspace.files.reader import home_folder
+from nexus.workspace.files.reader import cache_folder, home_folder
 
 PORT = 8788
 ESTIMATED_BUDGET = 100_000
@@ -152,7 +153,7 @@ def open_proxy_engine(options: CommandOptions) -> AsyncEngine:
     """Return the engine that a proxy records with. Raises LedgerError, LedgerUnusable."""
     store = open_ledger(None, ledger_of(options), home_folder())
     try:
-        return AsyncEngine(open_engine(None, ledger=store))
+        return AsyncEngine(open_engine(None, ledger=store, counter=small_counter(cache_folder(home_folder()))))
     except BaseException:
         store.close()
         raise

@@ -62,7 +62,7 @@ from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.tokens.model import Model
 from nexus.tokens.model_table import DEFAULT_MODEL
-from nexus.tokens.starting_counter import StartingCounter, starting_counter
+from nexus.tokens.starting_counter import SmallCounter, StartingCounter, starting_counter
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
 from nexus.types.ledger_entries import Committed, Entry
@@ -195,7 +195,7 @@ class Engine:
 
         It takes about half a second, once per process and counter. Plugins' hooks of the moment are not called.
         """
-        if isinstance(self.counter, StartingCounter):
+        if isinstance(self.counter, StartingCounter | SmallCounter):
             self.counter.build()
         self.counter.count(NEXT_MESSAGE)
         tool = {"name": "warm", "description": NEXT_MESSAGE, "input_schema": {"type": "object"}}

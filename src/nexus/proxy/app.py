@@ -122,9 +122,7 @@ class Proxy:
         async with open_client() as client:
             self._client = client
             stopping = asyncio.Event()
-            tasks: set[asyncio.Future[None]] = set()
-            if self.settings.mode == "fit":  # so that no request waits half a second for it
-                tasks.add(asyncio.ensure_future(self._nx.warm()))
+            tasks: set[asyncio.Future[None]] = {asyncio.ensure_future(self._nx.warm())}
             if self.settings.retain:
                 nx = self._nx.engine
                 retention = Retention(nx.ledger, self.settings.retain_ms, nx.clock_ms, self.reports.forget)
@@ -132,8 +130,7 @@ class Proxy:
             yield
             await self._recorder.settle()
             stopping.set()
-            if tasks:
-                await asyncio.wait(tasks)
+            await asyncio.wait(tasks)
 
     # requests ----------------------------------------------------------------------------------------------------
 

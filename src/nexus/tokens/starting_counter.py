@@ -1,35 +1,40 @@
-"""Token counts for a process's first calls: exact, without the half second that toktok takes to build its vocabulary.
+"""Exact token counts without toktok, which takes half a second and 68 MB to build its vocabulary.
 
-The first process stores the vocabulary in a cache folder; later ones read it in a fifth of the time and count short texts
-here. Long texts, and those that may be split differently, are counted by toktok.
+The first process stores the vocabulary in a cache folder, and later ones map it into memory (`vocabulary_file`): at once,
+and 4 MB that all processes share. Counting with it takes ten times toktok's time. So a process that counts much goes over
+to toktok (`StartingCounter`), and one that runs for long and counts little never does (`SmallCounter`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
+import heapq
+import subprocess
+import sys
 import unicodedata
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, cast
 
 from nexus.tokens.counter import TokenCounter, ToktokCounter, get_counter
+from nexus.tokens.vocabulary_file import Vocabulary, write_vocabulary
 
 if TYPE_CHECKING:
     import regex
 
 MAX_CHARS = 200_000
-"""Number of characters that a process counts here; from then on toktok is faster."""
+"""Number of characters that a process counts before it builds toktok's vocabulary."""
 
-MAX_PIECE_BYTES = 100
-"""Longest piece that is merged here: the time grows with the square of its length."""
+MAX_PIECE_BYTES = 20_000
+"""Longest piece that is merged here, in about 60 ms."""
 
-MAX_FILE_BYTES = 8_000_000
-SHA256_BYTES = 32
+MAX_CACHED_CHARS = 32
+"""Longest piece whose count is cached."""
+
+CACHED_PIECES = 16_384
+"""Number of pieces whose counts are cached, in about 3 MB."""
+
+BUILD_TIMEOUT_S = 60
 
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -40,15 +45,18 @@ _PIECES = (
 )
 """How o200k_base splits a text, by OpenAI's tiktoken (`tiktoken_ext/openai_public.py`)."""
 
+_MERGED = 0
+"""End of a part that was merged with the one before it."""
+
 _AMBIGUOUS = frozenset("\x0b\x0c\x1c\x1d\x1e\x1f\x85\u017f")
 """Characters that implementations of regular expressions treat differently: spaces, and a letter equal to `s`."""
 
 
-class StartingCounter:
-    """Counter of `o200k_base` tokens with the same counts as `ToktokCounter`.
+class SmallCounter:
+    """Counter of `o200k_base` tokens with the same counts as `ToktokCounter`, and without its memory.
 
     Args:
-        toktok: Counts long or ambiguous texts, and all texts after `MAX_CHARS` characters.
+        toktok: Counts ambiguous texts, those with a word of over `MAX_PIECE_BYTES`, and all if there is no vocabulary.
         folder: Folder of the stored vocabulary. It is created with its parent's permission to write; without that, toktok
             counts everything.
     """
@@ -56,37 +64,38 @@ class StartingCounter:
     def __init__(self, toktok: ToktokCounter, folder: Path) -> None:
         self.name: str = toktok.name
         self._toktok = toktok
-        self._folder = folder
-        self._chars = 0
+        self._file = folder / f"{toktok.vocabulary_name}.table"
+        self._piece_count = lru_cache(CACHED_PIECES)(self._counted_piece)
 
     def build(self) -> None:
-        """Build toktok's vocabulary now (half a second), so that no later call does."""
-        self._count_by_toktok("")
+        """Store the vocabulary if it is missing: in a process of its own, so that toktok's memory goes with it."""
+        if self.vocabulary is None:
+            program = "import sys; from nexus.tokens.starting_counter import store_vocabulary as s; s(sys.argv[1])"
+            command = (sys.executable, "-c", program, str(self._file.parent))
+            with suppress(OSError, subprocess.SubprocessError):  # then toktok counts
+                subprocess.run(command, check=True, capture_output=True, timeout=BUILD_TIMEOUT_S)  # noqa: S603
+            self.__dict__.pop("vocabulary", None)
 
     def count(self, text: str) -> int:
         """Return the exact number of tokens."""
-        self._chars += len(text)
-        if self._chars > MAX_CHARS or not _is_unambiguous(text):
-            return self._count_by_toktok(text)
-        ranks = self._ranks
-        if not ranks:
-            return self._count_by_toktok(text)
+        if self.vocabulary is None or not _is_unambiguous(text):
+            return self._toktok.count(text)
         total = 0
         for piece in self._pattern.findall(text):
-            data = piece.encode()
-            if data in ranks:
-                total += 1
-            elif len(data) <= MAX_PIECE_BYTES:
-                total += _merged(data, ranks)
+            if len(piece) <= MAX_CACHED_CHARS:
+                total += self._piece_count(piece)
+            elif len(piece) <= MAX_PIECE_BYTES:
+                total += self._counted_piece(piece)
             else:
-                return self._count_by_toktok(text)
+                return self._toktok.count(text)
         return total
 
-    def _count_by_toktok(self, text: str) -> int:
-        """Count this text and all later ones by toktok. The vocabulary of before is freed: it takes 23 MB."""
-        self._chars = MAX_CHARS + 1
-        self.__dict__.pop("_ranks", None)
-        return self._toktok.count(text)
+    def _counted_piece(self, piece: str) -> int:
+        vocabulary = cast("Vocabulary", self.vocabulary)  # `count` has looked
+        data = piece.encode()
+        if vocabulary.rank(data) is not None:
+            return 1
+        return _merged(data, vocabulary)
 
     @cached_property
     def _pattern(self) -> regex.Pattern[str]:
@@ -95,16 +104,49 @@ class StartingCounter:
         return regex.compile(_PIECES)
 
     @cached_property
-    def _ranks(self) -> dict[bytes, int]:
-        """The vocabulary's tokens with their ranks, from the file; empty if there is no valid one, and it is written."""
-        file = self._folder / f"{self._toktok.vocabulary_name}.msgpack"
-        with suppress(Exception):  # a missing or damaged file is replaced
-            data = _read(file)
-            if hashlib.sha256(data[SHA256_BYTES:]).digest() == data[:SHA256_BYTES]:
-                return msgspec.msgpack.decode(data[SHA256_BYTES:], type=dict[bytes, int])
-        with suppress(OSError):  # the next process is as slow as this one
-            _write(file, msgspec.msgpack.encode(self._toktok.vocabulary()))
-        return {}
+    def vocabulary(self) -> Vocabulary | None:
+        """The stored vocabulary; None if the file is missing or damaged."""
+        try:
+            return Vocabulary(self._file)
+        except (OSError, ValueError):
+            return None
+
+
+class StartingCounter:
+    """Counts a process's first texts by a `SmallCounter`, and all after `MAX_CHARS` characters by toktok."""
+
+    def __init__(self, toktok: ToktokCounter, folder: Path) -> None:
+        self.name: str = toktok.name
+        self._toktok = toktok
+        self._folder = folder
+        self._chars = 0
+        self._small: SmallCounter | None = SmallCounter(toktok, folder)
+
+    def build(self) -> None:
+        """Build toktok's vocabulary now (half a second), so that no later call does."""
+        self._small = None
+        self._toktok.count("")
+
+    def count(self, text: str) -> int:
+        """Return the exact number of tokens."""
+        small = self._small
+        self._chars += len(text)
+        if small is None or self._chars > MAX_CHARS:
+            self._small = None
+            return self._toktok.count(text)
+        if small.vocabulary is None:
+            self._small = None
+            with suppress(OSError):  # the next process is as slow as this one
+                store_vocabulary(self._folder)
+            return self._toktok.count(text)
+        return small.count(text)
+
+
+def store_vocabulary(folder: str | Path) -> None:
+    """Write toktok's vocabulary of `o200k_base` into a folder. Raises OSError."""
+    toktok = ToktokCounter()
+    ranks = toktok.vocabulary()
+    write_vocabulary(Path(folder) / f"{toktok.vocabulary_name}.table", sorted(ranks, key=ranks.__getitem__))
 
 
 @cache
@@ -113,6 +155,15 @@ def starting_counter(folder: Path) -> TokenCounter:
     counter = get_counter()
     if isinstance(counter, ToktokCounter):
         return StartingCounter(counter, folder)
+    return counter
+
+
+@cache
+def small_counter(folder: Path) -> TokenCounter:
+    """Return the process's counter that takes little memory; without toktok, the best other one."""
+    counter = get_counter()
+    if isinstance(counter, ToktokCounter):
+        return SmallCounter(counter, folder)
     return counter
 
 
@@ -126,32 +177,35 @@ def _is_unambiguous(text: str) -> bool:
     )
 
 
-def _merged(data: bytes, ranks: dict[bytes, int]) -> int:
-    """Return the number of tokens of one piece: neighbors are merged, lowest rank first."""
-    parts = [data[place : place + 1] for place in range(len(data))]
-    while len(parts) > 1:
-        pairs = ((ranks.get(parts[at] + parts[at + 1]), at) for at in range(len(parts) - 1))
-        best = min(((rank, at) for rank, at in pairs if rank is not None), default=None)
-        if best is None:
-            break
-        at = best[1]
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-    return len(parts)
+def _merged(data: bytes, vocabulary: Vocabulary) -> int:
+    """Return the number of tokens of one piece: neighbors are merged, lowest rank first.
 
+    A part is known by the place of its first byte. A pair that is waiting is stale if one of its parts has been merged.
+    """
+    length = len(data)
+    ends = [*range(1, length + 1)]
+    parts_before = [*range(-1, length - 1)]
+    pairs: list[tuple[int, int, int]] = []
 
-def _read(file: Path) -> bytes:
-    """Return a file's bytes. Raises OSError, also for a special file or one that is too large for a vocabulary."""
-    info = file.stat()
-    if not stat.S_ISREG(info.st_mode) or info.st_size > MAX_FILE_BYTES:
-        raise OSError(f"{file} is no vocabulary")
-    return file.read_bytes()
+    def add(start: int, end: int) -> None:
+        rank = vocabulary.rank(data[start:end])
+        if rank is not None:
+            heapq.heappush(pairs, (rank, start, end))
 
-
-def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        new.write_bytes(hashlib.sha256(data).digest() + data)
-        new.replace(file)
-    finally:
-        new.unlink(missing_ok=True)
+    for start in range(length - 1):
+        add(start, start + 2)
+    tokens = length
+    while pairs:
+        _, start, end = heapq.heappop(pairs)
+        middle = ends[start]
+        if middle in (_MERGED, length) or ends[middle] != end:
+            continue
+        ends[start] = end
+        ends[middle] = _MERGED
+        tokens -= 1
+        if end < length:
+            parts_before[end] = start
+            add(start, ends[end])
+        if start:
+            add(parts_before[start], end)
+    return tokens
