@@ -107,6 +107,17 @@ def test_size_is_about_what_a_context_retains(*, is_mirrored: bool) -> None:
         assert size / 3 < retained(waiting) < size * 3 + 100_000
 
 
+def test_context_with_a_cut_does_not_retain_what_it_omits() -> None:
+    with nexus.open(ledger=":memory:", model="gpt-4.1") as nx:
+        for number in range(40):
+            sent = nx.assemble(f"{number} {HUGE[:20_000]}", session="a", budget=500_000)
+            nx.record(sent, nexus.AgentResult((nexus.assistant("Yes."),)))
+        turn = nx.begin("And now?", session="a", budget=10_000)
+        waiting, size = waiting_context(turn.assemble())
+        assert waiting.cut is not None
+        assert retained(waiting) < size * 3 + 100_000
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 120)), max_size=40))
 def test_bytes_are_bounded_and_the_newest_stays(steps: list[tuple[str, int]]) -> None:

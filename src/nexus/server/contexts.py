@@ -154,7 +154,8 @@ class WaitingContexts:
 def waiting_context(ctx: AssembledContext) -> WaitingContext:
     """Return the part of a context that its body and its record need, and the bytes of its texts and images.
 
-    A planner would hold all messages of the session. Texts that two contexts share are counted for both.
+    A planner would hold all messages of the session, and the windows of a cut those that it omits: the next call reads
+    its window again. Texts that two contexts share are counted for both.
     """
     state = engine_state(ctx)
     if state is not None:
@@ -162,7 +163,6 @@ def waiting_context(ctx: AssembledContext) -> WaitingContext:
             state.renderers,
             plain_text=state.plain_text,
             position=state.position,
-            cut_windows=state.cut_windows,
         )
         ctx = dataclasses.replace(ctx, _engine=needed)
     placed = None
