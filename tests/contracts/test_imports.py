@@ -20,7 +20,7 @@ from nexus.workspace.sources.registry import SOURCES
 
 RULE = (
     "errors < types < bus, ledger, text, tools < policy, tokens < context < providers < models, render < summarization < workspace"
-    " < assembly < engine < interop < agents, turnlog < broker < server, services < compat, proxy < cli, extend, testing < __main__"
+    " < assembly < engine < interop < agents, turnlog < broker < server, services < adapters, compat, proxy < cli, extend, testing < __main__"
 )
 """From the bottom up: a module imports from rooms further left and from its own room, never from a neighbor.
 
