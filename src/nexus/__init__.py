@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from nexus.providers.messages import read_messages, write_messages
     from nexus.providers.replies import read_reply
     from nexus.providers.streams import StreamReader
+    from nexus.proxy.fitted_client import fitted
     from nexus.summarization import CompactionOutcome
     from nexus.tokens.budget import TokenBudget
     from nexus.tools import ToolRegistry
@@ -77,6 +78,7 @@ _MODULES = {
     "nexus.providers.messages": "read_messages write_messages",
     "nexus.providers.replies": "read_reply",
     "nexus.providers.streams": "StreamReader",
+    "nexus.proxy.fitted_client": "fitted",
     "nexus.tokens.budget": "TokenBudget",
     "nexus.tools": "ToolRegistry",
     "nexus.types.block": "Block",
@@ -134,6 +136,7 @@ __all__ = [
     "call",
     "count_tokens",
     "failure_of",
+    "fitted",
     "hookimpl",
     "image_from_file",
     "open",

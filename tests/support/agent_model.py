@@ -71,7 +71,7 @@ class AgentModel:
     @property
     def extended(self) -> int:
         """Number of requests that continue the one before them."""
-        lists = [[without_breakpoints(message) for message in body["messages"]] for body in self.bodies]
+        lists = [[without_breakpoints(_in_blocks(message)) for message in body["messages"]] for body in self.bodies]
         return sum(later[: len(earlier)] == earlier for earlier, later in pairwise(lists))
 
     def check_requests(self) -> None:
@@ -81,6 +81,13 @@ class AgentModel:
         assert not over, over
         assert len(self.bodies) > 40
         assert self.extended > len(self.bodies) / 2, self.extended
+
+
+def _in_blocks(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its text as a block, the form that has room for a breakpoint."""
+    if isinstance(message.get("content"), str):
+        return {**message, "content": [{"type": "text", "text": message["content"]}]}
+    return message
 
 
 def without_breakpoints(value: Any) -> Any:

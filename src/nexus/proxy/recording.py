@@ -21,6 +21,7 @@ from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, reco
 from nexus.proxy.omitted_tool import Lookups
 from nexus.proxy.reports import CallReport, store_report
 from nexus.proxy.requests import ClientRequest
+from nexus.types.request import AgentResult
 
 LOG = logging.getLogger("nexus.proxy")
 
@@ -36,7 +37,7 @@ MAX_ANSWER_BYTES = 32 * 2**20
 MAX_RECORDINGS = 64
 """Calls that are being recorded. Further ones are not: their messages are recorded with the conversation's next call."""
 
-_LAST_EVENTS = {
+LAST_EVENTS = {
     "anthropic": re.compile(rb'^(?:event: ?message_stop|data: ?\{"type": ?"message_stop")', re.MULTILINE),
     "openai": re.compile(rb"^data: ?\[DONE\]", re.MULTILINE),
     "responses": re.compile(
@@ -129,7 +130,7 @@ class AnswerRecord:
             return self.rest()
         if not self._is_stream or self._has_ended:
             return b""
-        last_event = _LAST_EVENTS[self._request.format].search(self._unsent)
+        last_event = LAST_EVENTS[self._request.format].search(self._unsent)
         if last_event is None:
             return self._taken(self._unsent.rfind(b"\n") + 1)
         self._has_ended = True
@@ -221,31 +222,45 @@ class AnswerRecord:
 
     def _record_now(self, nx: Engine, ctx: AssembledContext) -> None:
         result = read_answer(self._request.format, b"".join(self._pieces), is_stream=self._is_stream)
-        note_sizes(self._request, ctx, self._report)
-        if self._lookups is not None:
-            self._report.tokens += self._lookups.tokens
-        store = nx.ledger.store
-        if ctx.mirrored is not None and ctx.mirrored.action in ("new", "fork"):
-            # Before its session, so that after a kill no session of a proxy is without a report that names it.
-            store_report(store, replace(self._report, session=ctx.session_label))
         try:
-            record(nx, ctx, result, self._report, self._lookups)
+            record_answer(nx, self._request, ctx, result, self._report, self._lookups)
         except (BadReference, NoSuchSession):  # its session was erased since
             if self._report.outcome == "fitted":
                 raise
-            ctx = self._assemble(nx)
-            record(nx, ctx, result, self._report, self._lookups)
-        try:
-            self._report.cache = read_cache(nx, ctx, self._report)
-        except NexusError as error:  # the call is recorded all the same
-            LOG.warning("cache not compared: %s", error.code, extra={"fields": {"call": self._report.id}})
-        store_report(store, self._report)
+            record_answer(nx, self._request, self._assemble(nx), result, self._report, self._lookups)
 
     def _give_up(self, why: str) -> None:
         self._is_given_up = True
         self._pieces.clear()
         what = "usage not read" if self._report.no_text else "not recorded"
         self._report.reasons.append(f"{what}: {why}")
+
+
+def record_answer(
+    nx: Engine,
+    request: ClientRequest,
+    ctx: AssembledContext,
+    result: AgentResult,
+    report: CallReport,
+    lookups: Lookups | None = None,
+) -> None:
+    """Store a call with its answer and its report; `lookups` are the calls of `nexus_omitted` before the answer. It blocks.
+
+    Raises what `Engine.record` raises: BadReference and NoSuchSession if the session was erased since.
+    """
+    note_sizes(request, ctx, report)
+    if lookups is not None:
+        report.tokens += lookups.tokens
+    store = nx.ledger.store
+    if ctx.mirrored is not None and ctx.mirrored.action in ("new", "fork"):
+        # Before its session, so that after a kill no session of a proxy is without a report that names it.
+        store_report(store, replace(report, session=ctx.session_label))
+    record(nx, ctx, result, report, lookups)
+    try:
+        report.cache = read_cache(nx, ctx, report)
+    except NexusError as error:  # the call is recorded all the same
+        LOG.warning("cache not compared: %s", error.code, extra={"fields": {"call": report.id}})
+    store_report(store, report)
 
 
 def _store(nx: Engine, report: CallReport, request: ClientRequest) -> None:
