@@ -560,7 +560,7 @@ def test_call_without_a_name_or_an_id_is_sendable() -> None:
     with nexus.open(ledger=":memory:", model="m") as nx:
         body = after_a_call(nx, completion("m", tool_calls=listed), "m").to_openai()
     assert CHECKS["openai"](body) == []
-    assert [call["function"]["name"] for call in body["messages"][1]["tool_calls"]] == ["look"]
+    assert [call["function"]["name"] for call in body["messages"][1]["tool_calls"]] == ["look", "_"]
 
 
 def test_number_without_a_fraction_is_an_integer() -> None:

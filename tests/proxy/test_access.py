@@ -179,6 +179,14 @@ def test_mode_is_changed_while_it_runs() -> None:
     assert sum(conversation["calls"] for conversation in status["conversations"]) == 5
 
 
+def test_on_gives_a_proxy_the_mode_that_it_had_before_off() -> None:
+    with model_server(reply("ok")) as provider, running_proxy(provider, mode="fit", budget=50_000) as running:
+        modes: list[str] = []
+        for mode in ("off", "off", "on", "on", "heal", "off", "on"):
+            modes.append(running.set_mode(mode).json()["mode"])
+    assert modes == ["off", "off", "fit", "fit", "heal", "off", "heal"]
+
+
 def test_call_is_told_to_people_and_programs() -> None:
     path, body = request_of("anthropic", ["Hello."])
     with model_server(reply("ok")) as provider, running_proxy(provider) as running:

@@ -97,6 +97,8 @@ class Turn:
         for call in self.each_call():
             place = call["function"] if self.form == "openai" else call
             del place["name"]
+        for result in self.each_result():
+            result.pop("name", None)
         return self.set_ids(ids, ids)
 
     def set_arguments(self, text: str, value: Any) -> list[Json]:
@@ -309,15 +311,19 @@ def test_broken_history_is_valid_after_heal(healer: tuple[RunningProxy, list[byt
         _check_rest(form, kind, broken, sent)
 
 
-@pytest.mark.parametrize("form", ["anthropic", "responses"])
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("is_last", [False, True], ids=["before another turn", "at the end"])
 @pytest.mark.parametrize("ids", [[None, None], ["a", "b"]], ids=["no ids", "ids"])
-def test_calls_without_names_are_left_out_with_their_results(
-    healer: tuple[RunningProxy, list[bytes]], form: str, ids: list[str | None]
+def test_calls_without_names_get_one_and_keep_their_results(
+    healer: tuple[RunningProxy, list[bytes]], form: str, is_last: bool, ids: list[str | None]
 ) -> None:
     running, bodies = healer
     turns = [turn_of(form, number) for number in range(TURNS)]
     items = [item for turn in turns for item in (turn.without_names(ids) if turn.number == 1 else turn.items())]
-    body = {**body_of(form, "no request", 1), SENT[form]: [*items, turns[0].says("user", "last request")]}
+    items.append(turns[0].says("user", "last request"))
+    if is_last:
+        items = [*turns[0].items(), *turns[1].asked, *turns[1].calls, *turns[1].results]
+    body = {**body_of(form, "no request", 1), SENT[form]: items}
     assert faults_of(form, body)
     bodies.clear()
     answer = httpx.post(running.url + PATHS[form], json=body, trust_env=False, timeout=60)
@@ -325,8 +331,8 @@ def test_calls_without_names_are_left_out_with_their_results(
     (arrived,) = bodies
     assert faults_of(form, json.loads(arrived)) == []
     assert call["outcome"] == "healed"
-    assert "result without a call left out (2)" in " ".join(call["reasons"])
-    assert b"result of call_0a" in arrived and b"result of call_1a" not in arrived and b"answer 1" in arrived
+    assert "call id, name or arguments made valid (2)" in " ".join(call["reasons"])
+    assert b"result of call_0a" in arrived and b"result of call_1a" in arrived and b"result of call_1b" in arrived
 
 
 def _check_rest(form: str, kind: str, broken: int, sent: Json) -> None:
@@ -367,3 +373,27 @@ def test_kinds_are_three_hundred_broken_histories() -> None:
             counts[bool(faults_of(form, body_of(form, kind, broken)))] += 1
     assert counts[True] >= 300, counts
     assert counts[False] > 0
+
+
+@pytest.mark.parametrize("ids", [None, ""])
+def test_call_of_chat_completions_without_an_id_gets_the_one_of_its_result(
+    healer: tuple[RunningProxy, list[bytes]], ids: str | None
+) -> None:
+    running, bodies = healer
+    turn = turn_of("openai", 0)
+    turn.calls[0]["tool_calls"] = turn.calls[0]["tool_calls"][:1]
+    turn.results = turn.results[:1]
+    call = turn.calls[0]["tool_calls"][0]
+    if ids is None:
+        del call["id"]
+    else:
+        call["id"] = ids
+    body = {"model": "gpt-4o", "messages": [*turn.asked, *turn.calls, *turn.results]}
+    assert faults_of("openai", body)
+    bodies.clear()
+    answer = httpx.post(running.url + PATHS["openai"], json=body, trust_env=False, timeout=60)
+    (arrived,) = bodies
+    sent = json.loads(arrived)
+    assert answer.headers["x-nexus-outcome"] == "healed"
+    assert faults_of("openai", sent) == []
+    assert sent["messages"][1]["tool_calls"][0]["id"] == sent["messages"][2]["tool_call_id"]

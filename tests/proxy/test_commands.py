@@ -77,6 +77,8 @@ def test_proxy_runs_shows_its_state_and_explains_a_call(tmp_path: Path) -> None:
         text = nexus(tmp_path, "proxy", "status").stdout
         off = nexus(tmp_path, "proxy", "off")
         assert httpx.get(f"{started['url']}/nexus/health", trust_env=False).json()["mode"] == "off"
+        on = nexus(tmp_path, "proxy", "on")
+    assert on.stdout == f"{started['url']}: record\n"
     assert (state["url"], state["counts"]["calls"]) == (started["url"], 1)
     assert "record, 1 call" in text
     assert off.stdout == f"{started['url']}: off\n"

@@ -41,6 +41,7 @@ def test_upstream_that_is_down_is_an_error_in_the_providers_form(format_: str) -
     assert answer.status_code == 502
     assert f"upstream http://127.0.0.1:{port} not reached" in answer.json()["error"]["message"]
     assert (answer.json().get("type") == "error") == (format_ == "anthropic")
+    assert answer.headers["x-nexus-call"] and answer.headers["x-nexus-outcome"] == "as_received"
 
 
 @all_modes
@@ -331,7 +332,9 @@ def test_large_body_goes_through() -> None:
     assert len(provider.requests[-1].data) > 20_000_000
 
 
-def test_ledger_that_is_full_is_not_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_that_is_full_is_not_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     nx = nexus.open(ledger=tmp_path / "l.db")
 
     def full(*_: Any, **__: Any) -> Any:
@@ -347,6 +350,7 @@ def test_ledger_that_is_full_is_not_in_the_way(tmp_path: Path, monkeypatch: pyte
             call = running.call(answer.headers["x-nexus-call"])
             assert "not recorded: ledger_full" in call["reasons"][0]
             assert running.get("/nexus/status").json()["counts"]["not recorded"] == 1
+        assert "call not recorded: ledger_full" in caplog.messages
         body["messages"] += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "Again."}]
         assert running.call(ask(running, path, body).headers["x-nexus-call"])["session"]
     texts = [message.text() for message in nx.history(nx.sessions()[0].label)]

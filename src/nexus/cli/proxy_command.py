@@ -503,7 +503,7 @@ def _estimates(nx: Engine, path: Path, budget: int) -> list[SessionEstimate]:
 
 @command.subcommand("off")
 def off(options: CommandOptions) -> None:
-    """Let the running proxies pass everything through at once: nothing is recorded or changed until they are started again.
+    """Let the running proxies pass everything through at once: nothing is recorded or changed until `nexus proxy on`.
 
     Example: nexus proxy off
     """
@@ -511,13 +511,13 @@ def off(options: CommandOptions) -> None:
 
 
 @command.subcommand("on")
-@click.option("--mode", type=Choice(("record", "heal", "fit")), default="record", help="The mode [record].")
-def on(options: CommandOptions, mode: str) -> None:
-    """Let the running proxies record again, or heal or fit.
+@click.option("--mode", type=Choice(("record", "heal", "fit")), default=None, help="The mode [the one before `off`].")
+def on(options: CommandOptions, mode: str | None) -> None:
+    """Let the running proxies record, heal or fit again, each in the mode that it had before `nexus proxy off`.
 
-    Example: nexus proxy on --mode fit
+    Example: nexus proxy on
     """
-    _set_mode(options, mode)
+    _set_mode(options, mode or "on")
 
 
 def _set_mode(options: CommandOptions, mode: str) -> None:
@@ -531,9 +531,10 @@ def _set_mode(options: CommandOptions, mode: str) -> None:
         )
         if answer.status_code != 200:
             raise click.UsageError(f"{proxy.url}: {answer.json().get('error')}")
-        changed.append({"url": proxy.url, "mode": mode})
+        new_mode = answer.json()["mode"]
+        changed.append({"url": proxy.url, "mode": new_mode})
         if not options.as_json:
-            click.echo(f"{proxy.url}: {mode}")
+            click.echo(f"{proxy.url}: {new_mode}")
     if options.as_json:
         emit(changed)
 

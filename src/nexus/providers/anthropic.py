@@ -534,8 +534,8 @@ def _read_part(block: Any, calls: CallIndex) -> Iterator[Part]:
             yield Thinking(fields["thinking"], signature=text_of(fields.get("signature")))
         case "redacted_thinking" if isinstance(fields.get("data"), str):
             yield Thinking("", redacted=fields["data"])
-        case "tool_use" if isinstance(fields.get("name"), str):
-            yield ToolCall(text_of(fields.get("id")), fields["name"], arguments_text(fields.get("input")))
+        case "tool_use":
+            yield ToolCall(text_of(fields.get("id")), text_of(fields.get("name")), arguments_text(fields.get("input")))
         case "tool_result":
             yield _read_result(fields, calls)
         case "image" if image := _read_image(fields):

@@ -273,7 +273,7 @@ def _with_parts_as_received(message: Message, item: dict[str, Any]) -> Message:
 
 def _with_id(part: dict[str, Any], ids: Iterator[str]) -> dict[str, Any]:
     call = mapping(part.get("function_call"))
-    if not isinstance(call.get("name"), str):
+    if not call:
         return part
     return {**part, "function_call": {**call, "id": next(ids)}}
 
@@ -406,12 +406,12 @@ def _read_part(part: dict[str, Any], calls: CallIndex, made_ids: list[str], answ
     response = in_snake_case(part.get("function_response"))
     if isinstance(part.get("text"), str):
         yield from text_part(part["text"])
-    elif isinstance(call.get("name"), str):
+    elif call:
         call_id = text_of(call.get("id"))
         if not call_id:
             call_id = calls.made_id(len(made_ids))
             made_ids.append(call_id)
-        yield ToolCall(call_id, call["name"], arguments_text(call.get("args")))
+        yield ToolCall(call_id, text_of(call.get("name")), arguments_text(call.get("args")))
     elif response:
         result = _read_result(response, calls, answered)
         answered.append(result.call_id)
@@ -450,5 +450,5 @@ def _read_result(response: dict[str, Any], calls: CallIndex, answered: Sequence[
         content.append(Text(compact_json(value)))
     for part in items_of(response.get("parts")):
         content.append(_read_image(in_snake_case(part)) or Text(compact_json(part)))
-    call_id = call_id or calls.oldest_open(name, answered)
+    call_id = call_id or calls.oldest_open(name, answered) or calls.oldest_open("", answered)
     return ToolResult(call_id, tuple(content), name, is_error="error" in value)

@@ -352,15 +352,17 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
     Other fields of the calls are as received. A custom tool's input is free text, which the parts may have as an object.
     """
     listed = list_or_one(item.get("tool_calls"))
-    entries = [call for call in map(mapping, listed) if _function_of(call)]
+    entries = [call for call in map(mapping, listed) if call]
+    if len(entries) != sum(1 for _ in message.calls()):  # earlier versions read no call where the name was missing
+        entries = [call for call in entries if isinstance(_function_of(call).get("name"), str)]
     calls: list[dict[str, Any]] = []
     for call, part in zip(entries, message.calls(), strict=False):
         if call.get("type") == "custom":
             kind = "custom"
-            function = {**call[kind], "input": text_of(call[kind].get("input"))}
+            function = {**_function_of(call), "name": part.name, "input": text_of(_function_of(call).get("input"))}
         else:
             kind = "function"
-            function = {**call[kind], "name": part.name, "arguments": part.arguments}
+            function = {**_function_of(call), "name": part.name, "arguments": part.arguments}
         fields = {name: value for name, value in call.items() if name != "index"}
         calls.append({**fields, "id": part.id, "type": kind, kind: function})
     if legacy := mapping(item.get("function_call")):
@@ -373,11 +375,7 @@ def _with_sendable_calls(item: dict[str, Any], message: Message) -> dict[str, An
 
 
 def _function_of(call: dict[str, Any]) -> dict[str, Any]:
-    """Return the name and the arguments of a call; an empty dict if it has no name."""
-    function = mapping(call.get("custom" if call.get("type") == "custom" else "function"))
-    if isinstance(function.get("name"), str):
-        return function
-    return {}
+    return mapping(call.get("custom" if call.get("type") == "custom" else "function"))
 
 
 def _as_input(item: dict[str, Any]) -> dict[str, Any]:
@@ -470,7 +468,7 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
     for index, item in enumerate(listed):
         call = mapping(item)
         function = _function_of(call)
-        if not function:
+        if not call:
             yield Unknown("tool_call", compact_json(item))
             continue
         call_id = text_of(call.get("id"))
@@ -485,7 +483,7 @@ def _read_calls(fields: dict[str, Any], calls: CallIndex, notes: dict[str, Any],
         google = mapping(mapping(call.get("extra_content")).get("google"))
         if signature := text_of(google.get("thought_signature")):
             yield Thinking("", signature=signature)
-        yield ToolCall(call_id, function["name"], arguments_text(arguments))
+        yield ToolCall(call_id, text_of(function.get("name")), arguments_text(arguments))
     if made_ids:
         notes["made_ids"] = made_ids
 

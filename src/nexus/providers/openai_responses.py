@@ -127,7 +127,7 @@ _INPUTS = {"function_call": ("arguments", "{}"), "custom_tool_call": ("input", "
 
 
 def _is_nameless(item: dict[str, Any]) -> bool:
-    return item.get("type") in _INPUTS and not _is_call(item)
+    return item.get("type") in _INPUTS and not isinstance(item.get("name"), str)
 
 
 def _with_text_input(item: dict[str, Any]) -> dict[str, Any]:
@@ -475,17 +475,17 @@ def _read_item(item: Any, fields: dict[str, Any], notes: dict[str, Any]) -> Iter
             texts = summary_texts(fields.get("content")) or summary_texts(fields.get("summary"))
             entries = {"type": "reasoning"} | _sorted(present_fields(fields))
             yield Thinking("\n\n".join(texts), signature=compact_json(entries))
-        case "function_call" if _is_call(fields):
-            yield ToolCall(text_of(fields.get("call_id")), fields["name"], arguments_text(fields.get("arguments")))
-        case "custom_tool_call" if _is_call(fields):
+        case "function_call":
+            yield ToolCall(
+                text_of(fields.get("call_id")), text_of(fields.get("name")), arguments_text(fields.get("arguments"))
+            )
+        case "custom_tool_call":
             notes.setdefault("custom_calls", []).append(text_of(fields.get("call_id")))
-            yield ToolCall(text_of(fields.get("call_id")), fields["name"], arguments_text(fields.get("input")))
+            yield ToolCall(
+                text_of(fields.get("call_id")), text_of(fields.get("name")), arguments_text(fields.get("input"))
+            )
         case kind:
             yield Unknown(kind or "no type", compact_json(item))
-
-
-def _is_call(fields: dict[str, Any]) -> bool:
-    return isinstance(fields.get("name"), str)
 
 
 def _read_content(content: Any, notes: dict[str, Any]) -> Iterator[Part]:

@@ -19,6 +19,7 @@ from nexus.types.validation import has_lone_surrogates
 
 _NOT_COMPARED = frozenset({"cache_control", "id", "status", "annotations", "logprobs"})
 _USER_DATA = frozenset({"args", "input", "arguments", "response"})
+_CALL_FIELDS = ("arguments", "input", "args", "response", "function", "custom")
 _EMPTY: tuple[Any, ...] = (None, "", [])
 _DEFAULTS: dict[str, Any] = {"is_error": False, "caller": {"type": "direct"}}
 """Values that a request may omit."""
@@ -113,7 +114,7 @@ def _compared(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     fields = cast("dict[str, Any]", value)
-    is_call = any(name in fields for name in ("arguments", "input", "args", "response"))
+    is_call = any(name in fields for name in _CALL_FIELDS)
     skipped = _NOT_COMPARED - {"id"} if is_call else _NOT_COMPARED
     compared: dict[str, Any] = {}
     for name, item in fields.items():

@@ -83,6 +83,7 @@ class Proxy:
         self.reports = Reports()
         self.counts: Counter[str] = Counter()
         """Calls of models by outcome, and those that are not recorded."""
+        self._mode_when_on = settings.mode
         self._metrics = ProxyMetrics()
         self._nx = nx
         self._recorder = CallRecorder(nx)
@@ -151,7 +152,7 @@ class Proxy:
                 await self._until_gone(exchange, receive, send)
         except Refusal as refusal:
             body = error_body(format_ or "openai", refusal.status, str(refusal), **refusal.fields)
-            await JSONResponse(body, refusal.status)(scope, receive, send)
+            await JSONResponse(body, refusal.status, refusal.headers)(scope, receive, send)
         except (BrokenAnswer, ClientDisconnect):
             return  # without an end, so that the connection is closed
         except Exception as error:  # noqa: BLE001 - uvicorn would log it with its texts
@@ -238,6 +239,8 @@ class Proxy:
         error = running.exception()
         if error is None:
             return
+        if isinstance(error, Refusal):
+            error.headers = {name.decode(): value.decode() for name, value in exchange.own_headers()}
         if isinstance(error, (Refusal, BrokenAnswer)):
             raise error
         if isinstance(error, OSError):  # the client does not read any more
@@ -313,8 +316,12 @@ class Proxy:
             return _not_yours()
         try:
             mode = json.loads(await _body(request))["mode"]
+            if mode == "on":
+                mode = self._mode_when_on
             values = {**msgspec.structs.asdict(self.settings), "mode": mode}
             self.settings = msgspec.convert(values, decodable(ProxySettings))
+            if self.settings.mode != "off":
+                self._mode_when_on = self.settings.mode
         except (ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
             return JSONResponse({"error": str(error)[:300]}, 400)
         return JSONResponse({"mode": self.settings.mode})

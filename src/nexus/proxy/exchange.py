@@ -65,6 +65,7 @@ class Refusal(Exception):
         super().__init__(text)
         self.status = status
         self.fields = fields
+        self.headers: dict[str, str] = {}
 
 
 class BrokenAnswer(Exception):
@@ -411,7 +412,7 @@ class Exchange:
             {
                 "type": "http.response.start",
                 "status": response.status_code,
-                "headers": [*headers, *self._own_headers()],
+                "headers": [*headers, *self.own_headers()],
             }
         )
         if answer.body is not None and not response.is_success:
@@ -471,7 +472,8 @@ class Exchange:
             self.recorder, request, self.place, self.report, self._ctx, is_stream=is_stream, lookups=lookups
         )
 
-    def _own_headers(self) -> Headers:
+    def own_headers(self) -> Headers:
+        """Return the headers of an answer that say what became of the call."""
         if self.request is None:
             return []
         headers = [(b"x-nexus-call", self.report.id.encode()), (b"x-nexus-outcome", self.report.outcome.encode())]

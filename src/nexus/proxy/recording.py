@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
-from nexus.errors import BadReference, NexusError, NoSuchSession
+from nexus.errors import BadReference, LedgerError, NexusError, NoSuchSession
 from nexus.providers.costs import cost_of_reply
 from nexus.proxy.cache_misses import read_cache
 from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, record
@@ -199,6 +199,8 @@ class AnswerRecord:
                 await nx.run(self._record_now, nx.engine, ctx)
         except NexusError as error:
             self._report.reasons.append(f"not recorded: {error.code}: {str(error)[:300]}")
+            if isinstance(error, LedgerError):  # of all calls, so that somebody must do something about it
+                LOG.warning("call not recorded: %s", error.code, extra={"fields": {"call": self._report.id}})
             await self._recorder.save(self._report, self._request)
         except Exception as error:
             self._report.reasons.append(f"not recorded: {type(error).__name__}")
