@@ -196,3 +196,14 @@ def test_call_is_told_to_people_and_programs() -> None:
         assert text.text.startswith(f"call {call_id}: other, claude-sonnet-4-5, /v1/messages\n")
         assert "recorded in " in text.text
         assert running.get("/nexus/calls/unknown").status_code == 404
+
+
+@pytest.mark.parametrize("no_text", [False, True])
+def test_stream_without_usage_has_no_cost(no_text: bool) -> None:
+    path, body = request_of("openai", ["Hello."])
+    with model_server(reply("ok")) as provider, running_proxy(provider, no_text=no_text) as running:
+        without = running.call(ask(running, path, {**body, "stream": True}).headers["x-nexus-call"])
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        with_usage = running.call(ask(running, path, asked).headers["x-nexus-call"])
+    assert without["cost_usd"] is None
+    assert with_usage["cost_usd"] > 0

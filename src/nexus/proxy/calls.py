@@ -27,8 +27,8 @@ from nexus.proxy.openai_cache import with_cache_fields
 from nexus.proxy.reports import CallReport
 from nexus.proxy.requests import ClientRequest, Fields, encoded
 from nexus.text.as_received import ReceivedFormat
-from nexus.tokens.model import resolve
-from nexus.types.request import TOOLS_ORIGIN, AgentResult
+from nexus.tokens.model import Model, resolve
+from nexus.types.request import TOOLS_ORIGIN, AgentResult, TokenUsage
 
 NO_LIMIT = 1 << 40
 """Tokens of a budget that leaves everything in."""
@@ -229,8 +229,7 @@ def record(
     """
     if lookups is not None:
         result = lookups.added_to(result)
-    report.usage = result.usage
-    report.cost_usd = cost_of_reply(result.usage, ctx.accounting.model_info)
+    note_usage(result.usage, ctx.accounting.model_info, report)
     report.action = ctx.mirrored.action if ctx.mirrored is not None else ""
     committed = nx.record(ctx, result)
     session = next(iter(nx.ledger.store.labels_of(committed.thread)), ctx.session_label)
@@ -242,6 +241,13 @@ def record(
     report.number = call.number
     if committed.added:
         report.seq = call.row.seq
+
+
+def note_usage(usage: TokenUsage, model: Model, report: CallReport) -> None:
+    """Say in the report what the provider reported of tokens, and their cost; no cost where it reported none."""
+    report.usage = usage
+    if usage != TokenUsage():
+        report.cost_usd = cost_of_reply(usage, model)
 
 
 def note_sizes(request: ClientRequest, ctx: AssembledContext, report: CallReport) -> None:

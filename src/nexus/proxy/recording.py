@@ -15,9 +15,8 @@ from nexus.context import AssembledContext
 from nexus.engine import Engine
 from nexus.engine.async_engine import AsyncEngine
 from nexus.errors import BadReference, LedgerError, NexusError, NoSuchSession
-from nexus.providers.costs import cost_of_reply
 from nexus.proxy.cache_misses import read_cache
-from nexus.proxy.calls import CallPlace, assemble, note_sizes, read_answer, record
+from nexus.proxy.calls import CallPlace, assemble, note_sizes, note_usage, read_answer, record
 from nexus.proxy.omitted_tool import Lookups
 from nexus.proxy.reports import CallReport, store_report
 from nexus.proxy.requests import ClientRequest
@@ -219,8 +218,7 @@ class AnswerRecord:
         except Exception as error:  # noqa: BLE001 - whatever it is, its text may be the answer's
             self._report.reasons.append(f"usage not read: {getattr(error, 'code', type(error).__name__)}")
             return
-        self._report.usage = result.usage
-        self._report.cost_usd = cost_of_reply(result.usage, nx.resolve(self._request.model or nx.model))
+        note_usage(result.usage, nx.resolve(self._request.model or nx.model), self._report)
 
     def _record_now(self, nx: Engine, ctx: AssembledContext) -> None:
         result = read_answer(self._request.format, b"".join(self._pieces), is_stream=self._is_stream)
