@@ -14,6 +14,7 @@ import nexus
 from nexus.server.security import Tokens
 from nexus.testing.model_server import model_server, reply, respond
 from proxy.running import RunningProxy, running_proxy
+from proxy.test_commands import nexus as command
 from proxy.test_formats import ask, request_of
 
 TOKENS = {"token-of-anna-1234567": "anna", "token-of-bert-1234567": "bert"}
@@ -207,3 +208,11 @@ def test_stream_without_usage_has_no_cost(no_text: bool) -> None:
         with_usage = running.call(ask(running, path, asked).headers["x-nexus-call"])
     assert without["cost_usd"] is None
     assert with_usage["cost_usd"] > 0
+
+
+def test_replay_of_a_call_without_a_readable_answer_says_why_once(tmp_path: Path) -> None:
+    ledger = tmp_path / "l.db"
+    with model_server(respond(200, b"{not json")) as provider, running_proxy(provider, ledger) as running:
+        call_id = ask(running, *request_of("openai", ["Hello."])).headers["x-nexus-call"]
+    answer = command(tmp_path, "replay", "--call", call_id, "--ledger", str(ledger))
+    assert answer.stderr.startswith(f"nexus: call {call_id} is not recorded: bad_reply: ")

@@ -120,7 +120,9 @@ def recorded_call_of(nx: Engine, report: CallReport) -> RecordedCall:
                 code="call_not_recorded",
             )
         why = "; ".join(report.reasons) or report.error or "it is still under way"
-        raise NotFound(f"call {report.id} is not recorded: {why}", code="call_not_recorded")
+        raise NotFound(
+            f"call {report.id} is not recorded: {why.removeprefix('not recorded: ')}", code="call_not_recorded"
+        )
     return nx.calls.find_on(report.thread, report.session, report.turn, report.number or None)
 
 
