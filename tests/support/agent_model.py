@@ -112,6 +112,9 @@ def _parts(message: nexus.Message) -> Iterator[Any]:
                 yield name, json.loads(arguments or "{}")
             case nexus.ToolResult(_, content):
                 yield [block.text for block in content if isinstance(block, nexus.Text)]
+                yield from (("image", block.url or block.data) for block in content if isinstance(block, nexus.Image))
+            case nexus.Image():
+                yield "image", part.url or part.data
             case _:
                 pass
 
