@@ -13,10 +13,14 @@ from typing import Any
 
 import nexus
 from nexus.testing.model_server import ModelRequest, Response, reply
+from support.mirrored_body import python_form
 from support.validity import CHECKS, Recounter
 
 BUDGET = 4_000
 """Tokens of a request; the conversations are several times longer."""
+
+COUNTED = ("system", "systemInstruction", "tools", "messages", "contents")
+"""Fields of a request that have tokens."""
 
 WORDS = ["index", "tenant", "latency", "cache", "shard", "migrate", "replica", "vacuum", "query", "planner"]
 
@@ -47,14 +51,16 @@ class AgentModel:
     def __call__(self, request: ModelRequest) -> Response:
         """Judge a request and answer it."""
         body = {name: value for name, value in request.body.items() if name not in ("stream", "stream_options")}
-        counted = {name: body[name] for name in ("system", "tools", "messages") if name in body}
+        counted = {name: body[name] for name in COUNTED if name in body}
+        messages = _messages(body)
         with self._lock:
             tokens = self._count(counted)
             self.bodies.append(body)
             self.tokens.append(tokens)
-            self.problems += CHECKS[request.format](body)
-        seed = hashlib.sha256(json.dumps(body["messages"]).encode()).hexdigest()
-        has_results = body["messages"][-1]["role"] == "tool" or '"tool_result"' in json.dumps(body["messages"][-1])
+            self.problems += CHECKS[request.format](_judged(body))
+        seed = hashlib.sha256(json.dumps(messages).encode()).hexdigest()
+        last = json.dumps(messages[-1])
+        has_results = messages[-1]["role"] == "tool" or '"tool_result"' in last or '"functionResponse"' in last
         calls: list[nexus.ToolCall] = []
         if body.get("tools") and not (has_results and int(seed[:4], 16) % 3):
             for number in range(1 + int(seed[4:8], 16) % 2):
@@ -66,12 +72,14 @@ class AgentModel:
     def tool_name(self, body: dict[str, Any]) -> str:
         """Return the name of the tool to call: the first one."""
         tool = body["tools"][0]
+        if "functionDeclarations" in tool:
+            return tool["functionDeclarations"][0]["name"]
         return tool["function"]["name"] if "function" in tool else tool["name"]
 
     @property
     def extended(self) -> int:
         """Number of requests that continue the one before them."""
-        lists = [[without_breakpoints(_in_blocks(message)) for message in body["messages"]] for body in self.bodies]
+        lists = [[without_breakpoints(_in_blocks(message)) for message in _messages(body)] for body in self.bodies]
         return sum(later[: len(earlier)] == earlier for earlier, later in pairwise(lists))
 
     def check_requests(self) -> None:
@@ -81,6 +89,17 @@ class AgentModel:
         assert not over, over
         assert len(self.bodies) > 40
         assert self.extended > len(self.bodies) / 2, self.extended
+
+
+def _judged(body: dict[str, Any]) -> dict[str, Any]:
+    """Return what the judges take: of a request of Gemini's REST interface its contents, as the Python client has them."""
+    if "contents" not in body:
+        return body
+    return {"model": "gemini", "contents": python_form(body["contents"])}
+
+
+def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return body["contents"] if "contents" in body else body["messages"]
 
 
 def _in_blocks(message: dict[str, Any]) -> dict[str, Any]:

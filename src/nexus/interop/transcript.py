@@ -368,3 +368,19 @@ def _joined(first: str, second: str, parts_before: int) -> str:
     if notes:
         later["blocks"] = merged.get("blocks", {}) | {str(int(at) + parts_before): note for at, note in notes.items()}
     return json.dumps({**merged, **later}, ensure_ascii=False, separators=(",", ":"))
+
+
+def with_principal(transcript: Transcript, principal: str) -> Transcript:
+    """Return a transcript whose messages are a principal's; unchanged without one."""
+    if not principal:
+        return transcript
+
+    def own(steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(replace(step, facts={**step.facts, "principal": principal}) for step in steps)
+
+    return replace(
+        transcript,
+        steps=own(transcript.steps),
+        forks=tuple(replace(fork, steps=own(fork.steps)) for fork in transcript.forks),
+        sidechains=tuple(with_principal(side, principal) for side in transcript.sidechains),
+    )

@@ -14,8 +14,10 @@ AGENT = "nexus:agent"
 CONFIGURATION = "nexus:configuration"
 PROFILE = "profile"
 PROXY_CALL = "proxy_call"
-"""Kinds of documents: a server's agents by id, the services' configuration, the profiles of principals by name, and the
-reports of a proxy's calls by id."""
+ADAPTER = "adapter:"
+"""Kinds of documents: a server's agents by id, the services' configuration, the profiles of principals by name, the reports
+of a proxy's calls by id, and, with a framework's name behind `ADAPTER`, what the framework keeps. The `principal` in the
+body of the latter is whose data it is."""
 
 HIDDEN = {AGENT: "nexus:agent:", CONFIGURATION: "configuration:", PROFILE: "identity:"}
 """Beginnings of the labels of the sessions in which earlier versions kept documents, by kind; the name follows."""

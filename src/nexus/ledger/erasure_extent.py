@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nexus.ledger.documents import AGENT, CONFIGURATION, PROFILE, PROXY_CALL, hidden_threads, pages_of
+from nexus.ledger.documents import ADAPTER, AGENT, CONFIGURATION, PROFILE, PROXY_CALL, hidden_threads, pages_of
 from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, Document, QueuedEvent, SessionInfo
 from nexus.ledger.store import DocumentStore, HistoryStore, LedgerStore, SessionStore
 from nexus.types.decoding import decodable
@@ -118,6 +118,8 @@ def _owner(document: Document) -> str:
         return ""
     if document.kind == PROXY_CALL:
         return str(document.body.get("user", ""))
+    if document.kind.startswith(ADAPTER):
+        return str(document.body.get("principal", ""))
     if document.kind != AGENT:
         return document.name
     try:

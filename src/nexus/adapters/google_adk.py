@@ -1,0 +1,121 @@
+"""Google ADK: a plugin that fits the contents of each model call into a token budget, and records every call.
+
+    runner = InMemoryRunner(agent, plugins=[NexusPlugin(nexus.open(ledger="ledger.db"), budget=32_000)])
+
+The session's events are unchanged. Each agent of a session is a conversation, and a session's user is its principal:
+conversations are never compared with each other, and users neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from google.adk.agents.callback_context import CallbackContext
+from google.adk.models import LlmRequest, LlmResponse
+from google.adk.plugins.base_plugin import BasePlugin
+from google.genai import types
+
+import nexus
+
+LOG = logging.getLogger("nexus.adapters.google_adk")
+
+
+class NexusPlugin(BasePlugin):
+    """Shows the model what fits of a session's contents.
+
+    Args:
+        nx: An engine.
+        name: The plugin's name.
+        **options: Arguments of `nexus.Engine.mirror`, such as `budget`. A session's user is the `principal` by default.
+    """
+
+    def __init__(self, nx: nexus.Engine, *, name: str = "nexus", **options: Any) -> None:
+        super().__init__(name)
+        self.nx = nexus.AsyncEngine(nx)
+        self.options = options
+        self._sent: dict[tuple[str, ...], nexus.AssembledContext] = {}
+
+    async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
+        """Fit the request's contents. Raises the errors of `nexus.Engine.mirror`, before anything is sent."""
+        session = callback_context.session
+        config = llm_request.config
+        items = [_as_json(content) for content in llm_request.contents]
+        options = {"principal": session.user_id, **self.options}
+        ctx = await self.nx.mirror(
+            items,
+            scope=session.app_name,
+            conversation=f"{session.id}/{callback_context.agent_name}",
+            provider="gemini",
+            system=_system_text(config.system_instruction),
+            tools=[_as_json(tool) for tool in config.tools or () if isinstance(tool, types.Tool)],
+            model=llm_request.model or "",
+            **options,
+        )
+        fitted = ctx.to_gemini_rest()
+        llm_request.contents = _with_received(fitted["contents"], llm_request.contents)
+        self._sent[_call_of(callback_context)] = ctx
+
+    async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
+        """Record the answer when it is whole. A fault of the ledger is logged: the agent has its answer."""
+        if llm_response.partial:
+            return
+        ctx = self._sent.pop(_call_of(callback_context), None)
+        if ctx is None or llm_response.content is None:
+            return
+        try:
+            await self.nx.record(ctx, _reply(llm_response))
+        except nexus.NexusError as error:
+            LOG.warning("call not recorded: %s", error)
+
+    async def on_model_error_callback(
+        self,
+        *,
+        callback_context: CallbackContext,
+        llm_request: LlmRequest,  # noqa: ARG002 - ADK passes it by name
+        error: Exception,  # noqa: ARG002
+    ) -> None:
+        """Forget the call: its messages are recorded with the next one."""
+        self._sent.pop(_call_of(callback_context), None)
+
+
+def _call_of(context: CallbackContext) -> tuple[str, ...]:
+    return context.session.app_name, context.session.user_id, context.invocation_id, context.agent_name
+
+
+def _as_json(value: types.Content | types.Tool) -> dict[str, Any]:
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _with_received(shown: list[dict[str, Any]], received: list[types.Content]) -> list[types.Content]:
+    """Return the contents to send: received objects where nothing was changed. A cut is at the beginning, so from the end."""
+    own = dict[str, list[types.Content]]()
+    for content in received:
+        own.setdefault(_key(content), []).append(content)
+    contents = [types.Content.model_validate(item) for item in reversed(shown)]
+    sent = [same.pop() if (same := own.get(_key(content))) else content for content in contents]
+    return sent[::-1]
+
+
+def _key(content: types.Content) -> str:
+    return content.model_dump_json(exclude_none=True)
+
+
+def _system_text(instruction: Any) -> str:
+    if instruction is None or isinstance(instruction, str):
+        return instruction or ""
+    parts = instruction.parts if isinstance(instruction, types.Content) else [instruction]
+    return "\n\n".join(part if isinstance(part, str) else part.text or "" for part in parts or ())
+
+
+def _reply(response: LlmResponse) -> dict[str, Any]:
+    """Return a response as Gemini's API has it."""
+    candidate = {"content": response.content, "finishReason": response.finish_reason}
+    reply = types.GenerateContentResponse.model_validate(
+        {
+            "candidates": [candidate],
+            "usageMetadata": response.usage_metadata,
+            "modelVersion": response.model_version,
+        }
+    )
+    return reply.model_dump(mode="json", by_alias=True, exclude_none=True)
