@@ -26,6 +26,9 @@ from nexus.interop.transcript import with_principal
 
 LOG = logging.getLogger("nexus.adapters.claude_agent")
 
+MAX_NAME_CHARS = 60
+"""Characters of a transcript's name that are taken for its file: each may become four, and a name has at most 255."""
+
 
 class NexusSessionStore(SessionStore):
     """Keeps transcripts as they are, and imports them as `nexus import` does.
@@ -94,8 +97,8 @@ class NexusSessionStore(SessionStore):
 
     def _import(self, path: tuple[str, ...]) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            name = (path[3] or path[2]).rpartition("/")[2]
-            file = Path(folder, f"{quote(name, safe='')}.jsonl")
+            name = (path[3] or path[2]).rpartition("/")[2][:MAX_NAME_CHARS]
+            file = Path(folder, f"{quote(name, safe='', errors='surrogatepass')}.jsonl")
             file.write_bytes(b"".join(msgspec.json.encode(entry) + b"\n" for entry in self._log.read(path)))
             for transcript in claude_code.read(file):
                 import_transcript(self.nx.engine, with_principal(transcript, self.principal))

@@ -81,7 +81,7 @@ class ItemLog:
 
 
 def _prefix(path: Sequence[str]) -> str:
-    return "".join(f"{quote(part, safe='')}/" for part in path)
+    return "".join(f"{quote(part, safe='', errors='surrogatepass')}/" for part in path)
 
 
 def _number(document: Document) -> int:
