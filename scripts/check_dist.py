@@ -95,6 +95,20 @@ with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=Tru
         server.terminate()
 """
 
+ADAPTERS = {
+    "agent-framework": "agent_framework",
+    "claude-agent": "claude_agent",
+    "google-adk": "google_adk",
+    "langchain": "langchain",
+    "openai-agents": "openai_agents",
+    "pydantic-ai": "pydantic_ai",
+}
+"""Module of each adapter."""
+
+PROXY = """
+from nexus.proxy.serve import serve_proxy
+"""
+
 CALLS = {
     "anthropic": CALL.format(format="anthropic", model="claude-sonnet-4-5"),
     "gemini": CALL.format(format="gemini", model="gemini-2.5-pro"),
@@ -102,15 +116,20 @@ CALLS = {
 }
 PROGRAMS = {
     **CALLS,
+    **{extra: f"import nexus.adapters.{module}" for extra, module in ADAPTERS.items()},
     "keyring": KEYRING,
     "local": LOCAL,
     "mcp": MCP,
     "nats": NATS,
     "otel": OTEL,
     "postgres": POSTGRES,
+    "proxy": PROXY,
     "server": SERVER,
 }
 """What each extra is for, as a program that raises if it does not work."""
+
+APART = ("claude-agent", "google-adk")
+"""Extras that `all` is without."""
 
 BASE = (("init", "agent"), ("assemble", "hello", "-w", "agent", "--json"), ("sessions", "-w", "agent"))
 """Commands that work without an extra."""
@@ -159,8 +178,8 @@ def works(python: str, wheel: Path, extra: str) -> bool:
             run(own, "-m", "pip", "install", "-q", "--disable-pip-version-check", target, folder=here)
             for words in BASE:
                 run(str(here / "env" / "bin" / "nexus"), *words, folder=here)
-            for program in PROGRAMS.values() if extra == "all" else filter(None, (PROGRAMS.get(extra),)):
-                run(own, "-W", "error::ImportWarning", "-c", program, folder=here)
+            for tried in set(PROGRAMS) - {*APART} if extra == "all" else {extra} & set(PROGRAMS):
+                run(own, "-W", "error::ImportWarning", "-c", PROGRAMS[tried], folder=here)
         except subprocess.CalledProcessError as error:
             print(f"{python} [{extra}] failed: {' '.join(error.cmd[:4])} …\n{error.stdout}{error.stderr}", flush=True)
             return False

@@ -3,7 +3,7 @@
     options = ClaudeAgentOptions(session_store=NexusSessionStore(nexus.open(ledger="ledger.db")), resume=session_id)
 
 The SDK's program decides what its model sees. For a token budget, give it the address of `nexus proxy` too:
-`env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:8484"}`.
+`env={"ANTHROPIC_BASE_URL": "http://127.0.0.1:8788"}`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
-from claude_agent_sdk import SessionKey, SessionStore, SessionStoreEntry
-from claude_agent_sdk.types import SessionListSubkeysKey, SessionStoreListEntry
+from claude_agent_sdk import SessionKey, SessionStore, SessionStoreEntry, fold_session_summary
+from claude_agent_sdk.types import SessionListSubkeysKey, SessionStoreListEntry, SessionSummaryEntry
 
 import nexus
 from nexus.adapters.item_log import ItemLog
@@ -62,13 +62,22 @@ class NexusSessionStore(SessionStore):
         main = [info for info in lists if not info.path[-1]]
         return [SessionStoreListEntry(session_id=info.path[2], mtime=info.updated_ms) for info in main]
 
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """Return the SDK's own summary of each session of a project."""
+        summaries = list[SessionSummaryEntry]()
+        for session in await self.list_sessions(project_key):
+            key = SessionKey(project_key=project_key, session_id=session["session_id"])
+            summary = fold_session_summary(None, key, await self.load(key) or [])
+            summaries.append({**summary, "mtime": session["mtime"]})
+        return summaries
+
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """Return the transcripts of a session's sub-agents."""
         lists = await self.nx.run(self._log.lists, (self.principal, key["project_key"], key["session_id"]))
         return [info.path[-1] for info in lists if info.path[-1]]
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete a transcript; a session's with those of its sub-agents. What was imported stays until `nexus erase`."""
+        """Delete a transcript; a session's with those of its sub-agents. What was imported stays until it is erased."""
         path = self._path(key)
         chosen = path if path[-1] else path[:-1]
         await self.nx.run(self._log.delete, chosen)
@@ -78,11 +87,11 @@ class NexusSessionStore(SessionStore):
         return self.principal, key["project_key"], key["session_id"], key.get("subpath", "")
 
     def _append(self, path: tuple[str, ...], entries: Sequence[SessionStoreEntry]) -> None:
-        known = self._ids.get(path)
-        if known is None:
-            known = {entry["uuid"] for entry in self._log.read(path) if "uuid" in entry}
+        stored_ids = self._ids.get(path)
+        if stored_ids is None:
+            stored_ids = {entry["uuid"] for entry in self._log.read(path) if "uuid" in entry}
         new = list[SessionStoreEntry]()
-        ids = {*known}
+        ids = {*stored_ids}
         for entry in entries:
             uuid = entry.get("uuid")
             if uuid is None or uuid not in ids:

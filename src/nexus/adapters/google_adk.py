@@ -41,7 +41,7 @@ class NexusPlugin(BasePlugin):
         session = callback_context.session
         config = llm_request.config
         items = [_as_json(content) for content in llm_request.contents]
-        options = {"principal": session.user_id, **self.options}
+        options: dict[str, Any] = {"principal": session.user_id, **self.options}
         ctx = await self.nx.mirror(
             items,
             scope=session.app_name,
@@ -87,14 +87,17 @@ def _as_json(value: types.Content | types.Tool) -> dict[str, Any]:
     return value.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def _with_received(shown: list[dict[str, Any]], received: list[types.Content]) -> list[types.Content]:
+def _with_received(items: list[dict[str, Any]], received: list[types.Content]) -> list[types.Content]:
     """Return the contents to send: received objects where nothing was changed. A cut is at the beginning, so from the end."""
-    own = dict[str, list[types.Content]]()
+    received_by_key = dict[str, list[types.Content]]()
     for content in received:
-        own.setdefault(_key(content), []).append(content)
-    contents = [types.Content.model_validate(item) for item in reversed(shown)]
-    sent = [same.pop() if (same := own.get(_key(content))) else content for content in contents]
-    return sent[::-1]
+        received_by_key.setdefault(_key(content), []).append(content)
+    contents = list[types.Content]()
+    for item in reversed(items):
+        content = types.Content.model_validate(item)
+        same = received_by_key.get(_key(content))
+        contents.append(same.pop() if same else content)
+    return contents[::-1]
 
 
 def _key(content: types.Content) -> str:

@@ -59,11 +59,11 @@ class NexusSessionService(BaseSessionService):
         lists = await self.nx.run(self._sessions.lists, path)
         lists.sort(key=lambda info: info.updated_ms)
         without_events = GetSessionConfig(num_recent_events=0)
-        found = [await self.nx.run(self._session, info.path, without_events) for info in lists]
-        return ListSessionsResponse(sessions=[session for session in found if session is not None])
+        sessions = [await self.nx.run(self._session, info.path, without_events) for info in lists]
+        return ListSessionsResponse(sessions=[session for session in sessions if session is not None])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session. What the plugin recorded of its calls stays until `nexus erase`."""
+        """Delete a session. What the plugin recorded of its calls stays until `nexus ledger erase`."""
         await self.nx.run(self._sessions.delete, (app_name, user_id, session_id.strip()))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -96,15 +96,15 @@ class NexusSessionService(BaseSessionService):
         state = _state_after(event.actions.state_delta for event in events)
         for prefix, shared in _shared_states(app_name, user_id):
             state |= {prefix + name: value for name, value in _state_after(self._states.read(shared)).items()}
-        shown = [event for event in events[1:] if event.timestamp >= (config.after_timestamp or 0)]
+        later_events = [event for event in events[1:] if event.timestamp >= (config.after_timestamp or 0)]
         if config.num_recent_events is not None:
-            shown = shown[len(shown) - min(config.num_recent_events, len(shown)) :]
+            later_events = later_events[max(len(later_events) - config.num_recent_events, 0) :]
         return Session(
             app_name=app_name,
             user_id=user_id,
             id=session_id,
             state=state,
-            events=shown,
+            events=later_events,
             last_update_time=events[-1].timestamp,
         )
 

@@ -37,7 +37,7 @@ class ItemLog:
         self._newest = dict[str, int]()
         """Number of the newest document of each list that was appended to here."""
 
-    def append(self, path: Sequence[str], items: Sequence[dict[str, Any]], principal: str = "") -> None:
+    def append(self, path: Sequence[str], items: Sequence[Any], principal: str = "") -> None:
         """Append items to a list, in one document. Raises BadReference for what is not JSON, and LedgerError."""
         if not items:
             return
@@ -53,7 +53,7 @@ class ItemLog:
                 break
         self._newest[prefix] = number
 
-    def read(self, path: Sequence[str]) -> list[dict[str, Any]]:
+    def read(self, path: Sequence[str]) -> list[Any]:
         """Return the items of a list in order; none if there is no list."""
         return [item for document in self._documents(_prefix(path)) for item in document.body["items"]]
 
@@ -61,9 +61,9 @@ class ItemLog:
         """Return the lists whose paths begin with these parts."""
         newest = dict[tuple[str, ...], int]()
         for document in self._documents(_prefix(path)):
-            own = tuple(document.body["path"])
-            newest[own] = max(document.at_ms, newest.get(own, 0))
-        return [ListInfo(own, updated_ms) for own, updated_ms in newest.items()]
+            list_path = tuple(document.body["path"])
+            newest[list_path] = max(document.at_ms, newest.get(list_path, 0))
+        return [ListInfo(list_path, updated_ms) for list_path, updated_ms in newest.items()]
 
     def delete(self, path: Sequence[str]) -> None:
         """Delete the lists whose paths begin with these parts."""
