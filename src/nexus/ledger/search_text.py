@@ -50,6 +50,12 @@ LONGEST_NAME = 80
 _PLAIN_SIGNS = "¡-§©«¬®°±¶·»¿×÷–-―‘-•‰‹›←-↙─-◿"
 """Signs that stay as they are in the comparable form. Texts of programs have one in most lines."""
 
+SHORTEST_STEM = 4
+"""Letters of the shortest stem of a word."""
+
+_ENDINGS = ("ments", "ment", "ings", "ing", "ions", "ion", "ies", "ied", "ers", "er", "ed", "es", "en", "ly", "s", "y", "e", "")
+"""Endings of words in English, and some of other languages. The first that leaves a stem is removed."""
+
 _PARTS_FOLLOW = "\U000ffffd"
 """Word between a text's own words and the parts of its names, so that no phrase is in both."""
 
@@ -193,6 +199,23 @@ def parse_query(query: str) -> list[list[str]]:
 def words(text: str) -> list[str]:
     """Return the words of a text, in the form in which they are compared."""
     return comparable(text).translate(_plain_forms).split()
+
+
+def word_stem(word: str) -> str:
+    """Return the beginning that other forms of a word share: `decid` of `decided`; empty for a short word."""
+    for ending in _ENDINGS:
+        stem = word.removesuffix(ending)
+        if len(stem) >= SHORTEST_STEM and (stem != word or not ending):
+            if len(stem) > SHORTEST_STEM and stem[-1] == stem[-2]:  # `stopp` of `stopped`
+                return stem[:-1]
+            return stem
+    return ""
+
+
+def stems_of(phrases: list[list[str]]) -> list[str]:
+    """Return the stems of the phrases of one word, each once."""
+    stems = (word_stem(phrase[0]) for phrase in phrases if len(phrase) == 1)
+    return list(dict.fromkeys(filter(None, stems)))
 
 
 def matches(text: str, wanted: list[list[str]]) -> bool:
