@@ -53,7 +53,26 @@ _PLAIN_SIGNS = "¡-§©«¬®°±¶·»¿×÷–-―‘-•‰‹›←-↙─-�
 SHORTEST_STEM = 4
 """Letters of the shortest stem of a word."""
 
-_ENDINGS = ("ments", "ment", "ings", "ing", "ions", "ion", "ies", "ied", "ers", "er", "ed", "es", "en", "ly", "s", "y", "e", "")
+_ENDINGS = (
+    "ments",
+    "ment",
+    "ings",
+    "ing",
+    "ions",
+    "ion",
+    "ies",
+    "ied",
+    "ers",
+    "er",
+    "ed",
+    "es",
+    "en",
+    "ly",
+    "s",
+    "y",
+    "e",
+    "",
+)
 """Endings of words in English, and some of other languages. The first that leaves a stem is removed."""
 
 _PARTS_FOLLOW = "\U000ffffd"

@@ -269,7 +269,9 @@ class PostgresDatabase:
         row = self.row(f"SELECT count(*),{counts} FROM message WHERE tenant=?1", (tenant, *texts))  # noqa: S608 - numbers
         total, *found = map(int, row or (0, *(0 for _ in texts)))
         weights = [math.log1p(total / max(count, 1)) for count in found]
-        parts = (f"{weight:.6f}*CAST(strpos(words, ?{at})>0 AS int)" for at, weight in zip(places, weights, strict=True))
+        parts = (
+            f"{weight:.6f}*CAST(strpos(words, ?{at})>0 AS int)" for at, weight in zip(places, weights, strict=True)
+        )
         order = f"{'+'.join(parts)} DESC," if by_relevance else ""
         condition = " OR ".join(f"strpos(words, ?{place})>0" for place in places)
         text = (
