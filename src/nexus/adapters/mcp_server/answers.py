@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -363,7 +363,7 @@ def _as_json(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _rows_of(entries: Iterator[Entry]) -> Iterator[_Row]:
+def _rows_of(entries: Iterable[Entry]) -> Iterator[_Row]:
     for entry in entries:
         for row in entry.rows:
             yield entry, row
@@ -401,7 +401,9 @@ def _position(cursor: str) -> _Position:
 
 
 def _bad_cursor(cursor: str) -> BadReference:
-    return BadReference(f"cursor {sanitize_text(cursor)!r} is none of this tool (use the one of its last answer, or none)")
+    return BadReference(
+        f"cursor {sanitize_text(cursor)!r} is none of this tool (use the one of its last answer, or none)"
+    )
 
 
 def _session_row(info: Any) -> Answer:

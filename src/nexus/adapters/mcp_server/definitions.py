@@ -82,7 +82,11 @@ def _output(rows: str, *names: str, values: Schema | None = None) -> Schema:
     row: Schema = {"type": "object", "required": list(names)}
     if values is not None:
         row["additionalProperties"] = values
-    return {"type": "object", "properties": {rows: {"type": "array", "items": row}, "cursor": _TEXT}, "required": [rows]}
+    return {
+        "type": "object",
+        "properties": {rows: {"type": "array", "items": row}, "cursor": _TEXT},
+        "required": [rows],
+    }
 
 
 class ToolDefinition(Struct, frozen=True):

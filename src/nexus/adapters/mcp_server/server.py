@@ -88,7 +88,9 @@ def mcp_server(find_caller: FindCaller, version: str, *, writes: bool = False) -
 
     async def list_resources(_ctx: _Context, _: Any) -> protocol.ListResourcesResult:
         return protocol.ListResourcesResult(
-            resources=[protocol.Resource(uri=WINDOW_URI, name="window", title="Context window", mime_type=APP_MIME_TYPE)]
+            resources=[
+                protocol.Resource(uri=WINDOW_URI, name="window", title="Context window", mime_type=APP_MIME_TYPE)
+            ]
         )
 
     async def list_templates(_ctx: _Context, _: Any) -> protocol.ListResourceTemplatesResult:

@@ -202,7 +202,9 @@ class HistoryTools:
             entries = entries_from_turn(ledger.store, ledger.thread(context.session), number)
             rows = [(entry, row) for entry in entries if entry.turn == number for row in conversation_rows(entry)]
             if rows:
-                text = "\n\n".join(f"[{_head(entry, row)}]\n{_indented(message_body(row.message))}" for entry, row in rows)
+                text = "\n\n".join(
+                    f"[{_head(entry, row)}]\n{_indented(message_body(row.message))}" for entry, row in rows
+                )
                 return _Excerpt(f"turn {number}, {len(rows)} messages", text)
         else:
             return self._open_call(reference)
