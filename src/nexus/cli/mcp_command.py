@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from nexus import __version__
-from nexus.cli._groups import TENANT_OPTION, RunGroup
+from nexus.cli._groups import DEFAULT_TENANT, TENANT_OPTION, RunGroup
+from nexus.cli._parameters import Choice
 
 if TYPE_CHECKING:  # they load the engine
     from nexus.adapters.mcp_server.callers import McpEngines
+    from nexus.adapters.mcp_server.client_files import McpInstallation
     from nexus.cli._options import CommandOptions
     from nexus.engine.async_engine import AsyncEngine
 
 ADDRESS = "127.0.0.1:8766"
+CLIENTS = ("claude", "codex", "cursor")
 
 
 @click.group("mcp", cls=RunGroup)
@@ -200,3 +203,116 @@ def _host_and_port(address: str) -> tuple[str, int]:
     if not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
         raise click.UsageError(f"--http {address!r} is not HOST:PORT, such as {ADDRESS}")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+# configuration of clients ---------------------------------------------------------------------------------------------
+
+
+@command.early_subcommand("install")
+@click.argument("client", type=Choice(CLIENTS))
+@click.option("--write", is_flag=True, help="Let the client remember facts too.")
+@click.option("--principal", default="", help="Show only the sessions that the policy gives this principal [all].")
+@TENANT_OPTION
+@click.option("--print", "prints_only", is_flag=True, help="Only print what would be written.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def install(
+    *, client: str, write: bool, principal: str, tenant: str, prints_only: bool, yes: bool, **places: Any
+) -> None:
+    """Add the server to the configuration of CLIENT: claude, codex or cursor.
+
+    What is written is shown first. Without a terminal and without --yes nothing is written. With -w or --ledger it always
+    shows these sessions, otherwise those of the folder in which the client runs.
+
+    Example: nexus mcp install claude --ledger ~/.nexus/proxy.db
+    """
+    from nexus.adapters.mcp_server.client_files import add_entry, plan_entry
+    from nexus.cli._output import emit
+    from nexus.render.console import printable
+    from nexus.workspace.files.reader import home_folder
+
+    options = _options(places)
+    line = _server_line(options, tenant, principal, writes=write)
+    change = plan_entry(client, line, home_folder(), os.environ, Path.home())
+    new = change.installation
+    is_there = change.before == change.after
+    if not options.as_json and not is_there:
+        click.echo(f"{printable(new.file)} gets:")
+        for row in _entry_rows(new):
+            click.echo(f"  {printable(row)}")
+    writes_now = not is_there and not prints_only and (yes or _is_confirmed(options))
+    if writes_now:
+        add_entry(change, home_folder())
+    leave = f"nexus mcp uninstall {client}"
+    if options.as_json:
+        emit(
+            {
+                "client": client,
+                "file": new.file,
+                "command": line,
+                "written": writes_now,
+                "installed": writes_now or is_there,
+            }
+        )
+    elif is_there:
+        click.echo(f"{client} has this server already: nothing to write. To leave: {leave}")
+    elif writes_now:
+        click.echo(f"Written. {client} starts the server by itself, from its next start on. To leave: {leave}")
+    else:
+        click.echo("Nothing was written." if prints_only else "Nothing was written (to write it: add --yes).")
+
+
+@command.early_subcommand("uninstall")
+@click.argument("client", type=Choice(CLIENTS))
+def uninstall(*, client: str, **places: Any) -> None:
+    """Take back what `install` wrote for CLIENT (claude, codex or cursor), unless it was changed since.
+
+    Example: nexus mcp uninstall claude
+    """
+    from nexus.adapters.mcp_server.client_files import plan_entry_removal, remove_entry
+    from nexus.cli._output import emit
+    from nexus.render.console import printable
+    from nexus.workspace.files.reader import home_folder
+
+    change = plan_entry_removal(client, home_folder())
+    remove_entry(change, home_folder())
+    file = change.installation.file
+    if _options(places).as_json:
+        emit({"client": client, "file": file, "left": change.is_left})
+    elif change.is_left:
+        click.echo(f"Left as it is, because it was changed since: the server nexus in {printable(file)}.")
+    else:
+        click.echo(f"Taken back from {printable(file)}. {client} no longer starts the server.")
+
+
+def _server_line(options: CommandOptions, tenant: str, principal: str, *, writes: bool) -> list[str]:
+    """Return the command line with which a client starts the server."""
+    script = Path(sys.executable).with_name("nexus")
+    line = [str(script)] if script.exists() else [sys.executable, "-m", "nexus"]
+    line.append("mcp")
+    if options.workspace:
+        line += ["--workspace", str(options.root.resolve())]
+    if options.typed_ledger is not None and options.ledger_url:
+        line += ["--ledger", options.ledger_url]
+    elif options.ledger and not options.ledger_url:
+        line += ["--ledger", str(options.ledger_file.resolve())]
+    if tenant != DEFAULT_TENANT:
+        line += ["--tenant", tenant]
+    if principal:
+        line += ["--principal", principal]
+    if writes:
+        line.append("--write")
+    return line
+
+
+def _entry_rows(installation: McpInstallation) -> list[str]:
+    """Return the lines that show an entry."""
+    if installation.client == "codex":
+        return installation.entry.strip().splitlines()
+    return [f'"mcpServers": {{"nexus": {installation.entry}}}']
+
+
+def _is_confirmed(options: CommandOptions) -> bool:
+    """Ask on a terminal; False without one."""
+    if options.as_json or sys.stdin is None or not sys.stdin.isatty():
+        return False
+    return click.confirm("Write it? All else in the file stays as it is", err=True)
