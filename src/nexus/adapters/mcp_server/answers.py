@@ -24,7 +24,7 @@ from nexus.agents.tools.history import message_body
 from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.engine.preparation import check_trusted
-from nexus.errors import BadReference, BadSetting, NoSuchSession, NotAllowed
+from nexus.errors import BadFact, BadReference, BadSetting, NoSuchSession, NotAllowed
 from nexus.ledger.replay import entries_from_turn
 from nexus.ledger.search_text import excerpt_pieces, parse_query, stems_of
 from nexus.ledger.sessions import Query, SearchHit
@@ -319,7 +319,13 @@ class McpAnswers:
         return self._page("facts", rows, offset)
 
     def _remember(self, arguments: RememberArguments) -> Answer:
-        added = self._engine.memory.notebook().add(arguments.fact, section=arguments.section or SECTION)
+        try:
+            added = self._engine.memory.notebook().add(arguments.fact, section=arguments.section or SECTION)
+        except BadFact as error:
+            if not error.kinds:
+                raise
+            kinds = ", ".join(error.kinds)
+            raise BadFact(f"not remembered: the fact seems to contain a secret ({kinds}; leave it out)") from error
         return {"file": added.file, "number": added.number, "notes": list(added.warnings)}
 
     # pages -------------------------------------------------------------------------------------------------------

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable
+import re
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from importlib.resources import files
-from typing import Any, TypeAlias
+from io import TextIOWrapper
+from typing import Any, BinaryIO, TypeAlias, cast
 
 import msgspec
 
@@ -15,6 +20,7 @@ from nexus.errors import NexusError, PackageMissing
 from nexus.types.sanitize import sanitize_text
 
 try:
+    import anyio
     import mcp.types as protocol
     from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
     from mcp.server.caching import CacheHint
@@ -22,6 +28,7 @@ try:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
     from mcp.shared.exceptions import MCPError
+    from mcp.shared.message import SessionMessage
 except ImportError as error:
     raise PackageMissing(error.name or "mcp", "the MCP server", "mcp") from error
 
@@ -32,6 +39,8 @@ LONGEST_ERROR = 1_500
 
 TTL_MS = 3_600_000
 """Milliseconds for which clients may keep the lists: they stay the same while the server runs."""
+
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89abcdefABCDEF]")
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -161,10 +170,63 @@ def _error(text: str) -> protocol.CallToolResult:
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client on standard input and output until it closes them."""
-    async with stdio_server() as (read, write):
+    lines = _Lines(sys.stdin.buffer)
+    stdin = cast("anyio.AsyncFile[str]", lines)  # the SDK only iterates over it
+    async with stdio_server(stdin=stdin) as (read, write):
+        lines.refuse = partial(_refuse, write)
         await server.run(read, write, server.create_initialization_options())
 
 
-def run_stdio(server: Server[Any]) -> None:
-    """Run `serve_stdio` in an event loop of its own."""
-    asyncio.run(serve_stdio(server))
+async def _refuse(write: Any, code: int, text: str, request_id: Any) -> None:
+    """Answer a line that is no message."""
+    error = protocol.JSONRPCError(jsonrpc="2.0", id=request_id, error=protocol.ErrorData(code=code, message=text))
+    await write.send(SessionMessage(error))
+
+
+class _Lines:
+    """The lines of a stream that are messages. The SDK drops other lines, and their sender would wait for ever.
+
+    Lone surrogates, which JavaScript writes as escapes and UTF-8 has none of, become U+FFFD.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._lines = anyio.wrap_file(TextIOWrapper(stream, encoding="utf-8", errors="replace"))
+        self.refuse: Callable[[int, str, Any], Awaitable[None]] | None = None
+
+    async def __aiter__(self) -> AsyncGenerator[str]:
+        async for line in self._lines:
+            text = _without_surrogates(line) if _SURROGATE_ESCAPE.search(line) else line
+            problem = _problem(text)
+            if problem is None:
+                yield text
+            elif self.refuse is not None and text.strip():
+                await self.refuse(*problem)
+
+
+def _without_surrogates(line: str) -> str:
+    """Return a JSON text without lone surrogates; one that is no JSON unchanged."""
+    with suppress(ValueError, RecursionError):
+        return sanitize_text(json.dumps(json.loads(line), ensure_ascii=False))
+    return line
+
+
+def _problem(line: str) -> tuple[int, str, Any] | None:
+    """Return code, text and id of the error that a line gets which is no message; None for a message."""
+    try:
+        protocol.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        pass
+    else:
+        return None
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return (
+            protocol.PARSE_ERROR,
+            "line is no JSON that can be read (send one JSON-RPC message a line, in UTF-8)",
+            None,
+        )
+    request_id = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
+    if not isinstance(request_id, (str, int)):
+        request_id = None
+    return protocol.INVALID_REQUEST, "line is no JSON-RPC message (it needs jsonrpc, method, and an id)", request_id
