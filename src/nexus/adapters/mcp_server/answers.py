@@ -26,7 +26,7 @@ from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.engine.preparation import check_trusted
 from nexus.errors import BadFact, BadReference, BadSetting, NoSuchSession, NotAllowed
 from nexus.ledger.replay import entries_from_turn
-from nexus.ledger.search_text import excerpt_pieces, parse_query, stems_of
+from nexus.ledger.search_text import best_excerpt, parse_query
 from nexus.ledger.sessions import Query, SearchHit
 from nexus.policy import Policy
 from nexus.policy.authorization import owning_names
@@ -186,7 +186,7 @@ class McpAnswers:
         roles: Any = (arguments.role,) if arguments.role else ()
         visible = dict[str, bool]()
         scanned = 0
-        limit = 3 * HITS
+        limit = _offset(arguments.cursor) + HITS + 1
         while scanned < SCANNED_HITS:
             hits = store.search(Query(text, label, roles, limit, scanned, any_word=True))
             for hit in hits:
@@ -418,15 +418,12 @@ def _session_row(info: Any) -> Answer:
 
 
 def _hit_row(hit: SearchHit, names: Sequence[str], phrases: list[list[str]]) -> Answer:
-    wanted = [*phrases, *([stem] for stem in stems_of(phrases))]
-    pieces = excerpt_pieces(hit.text, wanted, before=EXCERPT_BEFORE, chars=EXCERPT_CHARS)
-    text = "".join(piece for piece, _ in pieces) or hit.text[:EXCERPT_CHARS]
     return {
         "session": names[0],
         "at": f"{hit.ref.seq}.{hit.ref.ord}",
         "role": hit.role,
         "time": _time(hit.at_ms),
-        "text": collapse_whitespace(text),
+        "text": collapse_whitespace(best_excerpt(hit.text, phrases, EXCERPT_BEFORE, EXCERPT_CHARS)),
     }
 
 
