@@ -32,6 +32,7 @@ from nexus.policy import Policy
 from nexus.policy.authorization import owning_names
 from nexus.policy.decision import applied_toolsets, denial_reason, role_of
 from nexus.policy.principals import PolicyMatch, check_owner, match_policy
+from nexus.render.report import omission_lines
 from nexus.render.window import conversation_contents
 from nexus.text.one_line import collapse_whitespace
 from nexus.types.ledger_entries import Entry, MessageRef, StoredMessage
@@ -432,15 +433,8 @@ def _fact_row(file: str, section: str, date: str, text: str) -> Answer:
 
 
 def _reasons(ctx: AssembledContext) -> Iterator[str]:
-    """Yield why the window is as it is: what a cut omits, why the cache breaks, and warnings."""
-    if ctx.cut:
-        cut = ctx.cut
-        yield (
-            f"{cut.omitted_messages:,} older messages (about {cut.omitted_tokens:,} tokens) are omitted: {cut.reason}. "
-            "`search` and `read` find them."
-        )
-        if cut.max_result_tokens:
-            yield f"Older tool results are shortened to {cut.max_result_tokens:,} tokens. `read` has them in full."
+    """Yield why the window is as it is: what is omitted, why the cache breaks, and warnings."""
+    yield from map(str.strip, omission_lines(ctx))
     for cause in ctx.accounting.prefix.causes:
         yield f"The prefix of the prompt moved because {cause}."
     for warning in ctx.warnings:
