@@ -12,19 +12,95 @@ FILLER_TURNS = 12
 BUDGET = 3_000
 """Tokens of the sessions' calls: the facts are cut from all of them."""
 
-SERVICES = (
-    "atlas beacon cobalt delta ember falcon garnet harbor indigo juniper kestrel lantern meadow nimbus opal pepper quartz "
-    "raven saffron tundra"
-).split()
-PEOPLE = (
-    "Amina Bruno Chiara Dmitri Elif Farid Greta Hiro Ines Jonas Keiko Luca Mira Noor Otto Priya Quentin Rosa Sven Tomas"
-).split()
-CITIES = (
-    "Antwerp Bergen Cardiff Dresden Espoo Fukuoka Ghent Hanover Izmir Jakarta Krakow Leiden Malmo Nantes Oslo Porto Quito "
-    "Riga Seville Turin"
-).split()
-FOODS = "almonds beans celery dates eggs figs garlic hazelnuts kiwis lupins milk nuts oats peanuts rye sesame soy tuna wheat yeast".split()
-DAYS = "Monday Tuesday Wednesday Thursday Friday".split()
+SERVICES = [
+    "atlas",
+    "beacon",
+    "cobalt",
+    "delta",
+    "ember",
+    "falcon",
+    "garnet",
+    "harbor",
+    "indigo",
+    "juniper",
+    "kestrel",
+    "lantern",
+    "meadow",
+    "nimbus",
+    "opal",
+    "pepper",
+    "quartz",
+    "raven",
+    "saffron",
+    "tundra",
+]
+PEOPLE = [
+    "Amina",
+    "Bruno",
+    "Chiara",
+    "Dmitri",
+    "Elif",
+    "Farid",
+    "Greta",
+    "Hiro",
+    "Ines",
+    "Jonas",
+    "Keiko",
+    "Luca",
+    "Mira",
+    "Noor",
+    "Otto",
+    "Priya",
+    "Quentin",
+    "Rosa",
+    "Sven",
+    "Tomas",
+]
+CITIES = [
+    "Antwerp",
+    "Bergen",
+    "Cardiff",
+    "Dresden",
+    "Espoo",
+    "Fukuoka",
+    "Ghent",
+    "Hanover",
+    "Izmir",
+    "Jakarta",
+    "Krakow",
+    "Leiden",
+    "Malmo",
+    "Nantes",
+    "Oslo",
+    "Porto",
+    "Quito",
+    "Riga",
+    "Seville",
+    "Turin",
+]
+FOODS = [
+    "almonds",
+    "beans",
+    "celery",
+    "dates",
+    "eggs",
+    "figs",
+    "garlic",
+    "hazelnuts",
+    "kiwis",
+    "lupins",
+    "milk",
+    "nuts",
+    "oats",
+    "peanuts",
+    "rye",
+    "sesame",
+    "soy",
+    "tuna",
+    "wheat",
+    "yeast",
+]
+DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"]
 
 TEMPLATES = (
     (

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
 from mcp.server.lowlevel import Server
@@ -81,7 +81,7 @@ class StdioClient:
             env={**os.environ, **(env or {})},
         )  # fmt: skip
 
-    def __enter__(self) -> StdioClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

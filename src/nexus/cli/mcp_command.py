@@ -110,8 +110,8 @@ class HttpOptions(NamedTuple):
     allow_origin: tuple[str, ...]
 
 
-def _engines(options: Callable[[], CommandOptions], *, is_local: bool, writes: bool, has_memory: bool) -> McpEngines:
-    """Return the engines of the tenants, which are opened when they are needed.
+def _engines(options: Callable[[], CommandOptions], *, is_local: bool, has_memory: bool) -> McpEngines:
+    """Return the engines of the tenants, which are opened when they are needed. They never write to a ledger.
 
     `is_local`: the caller is the local user, with the profile of the home folder.
     """
@@ -121,7 +121,7 @@ def _engines(options: Callable[[], CommandOptions], *, is_local: bool, writes: b
         from nexus.engine.async_engine import AsyncEngine
 
         chosen = replace(options(), tenant=tenant)
-        return AsyncEngine(chosen.open(writes=writes, local_user=is_local))
+        return AsyncEngine(chosen.open(local_user=is_local))
 
     def is_current(nx: AsyncEngine) -> bool:
         from nexus.cli._sessions import NO_LEDGER
@@ -135,7 +135,7 @@ def _engines(options: Callable[[], CommandOptions], *, is_local: bool, writes: b
 async def _serve_stdio(options: Callable[[], CommandOptions], tenant: str, principal: str, *, writes: bool) -> None:
     from nexus.adapters.mcp_server.server import McpCaller, mcp_server, serve_stdio
 
-    engines = _engines(options, is_local=not principal, writes=writes, has_memory=True)
+    engines = _engines(options, is_local=not principal, has_memory=True)
     caller = McpCaller(partial(engines.denial, tenant, principal), partial(engines.call, tenant, principal))
 
     async def find_caller(_: object) -> McpCaller:
@@ -175,7 +175,7 @@ def _serve_http(http: HttpOptions, options: Callable[[], CommandOptions], princi
         sys.stdout.flush()
 
     async def serve() -> None:
-        engines = _engines(options, is_local=False, writes=writes, has_memory=len(tokens.tenants) == 1)
+        engines = _engines(options, is_local=False, has_memory=len(tokens.tenants) == 1)
 
         async def find_caller(ctx: Any) -> McpCaller:
             owner = owner_of(ctx.request)
