@@ -31,6 +31,7 @@ NAME = "nexus"
 INSTALLED = "mcp-installed-{}.json"
 """Name of the file that remembers what was written for a client."""
 
+_NEW_TEXT = frozenset({"file", "text"})
 _JSON_KEY = "mcpServers"
 _TOML_KEY = "mcp_servers"
 
@@ -43,7 +44,7 @@ class McpInstallation(Struct, frozen=True):
     entry: str
     """JSON text of the server's value; for Codex the piece of TOML."""
     created: tuple[str, ...] = ()
-    """`servers` or `file`, if they were not there before."""
+    """`servers` or `file`, if they were not there before; `text`, if the file was empty."""
 
 
 class McpChange(Struct, frozen=True):
@@ -84,7 +85,7 @@ def plan_entry(client: str, command: Sequence[str], folder: Path, environment: E
         text, is_left = _without_entry(original, old)
         taken_back = text
         created = () if is_left else old.created
-        if "file" in created and not _is_used(text):
+        if _NEW_TEXT.intersection(created) and not _is_used(text):
             text = ""
     if client == "codex":
         text, new = _with_toml(text, file, command, created)
@@ -106,8 +107,8 @@ def plan_entry_removal(client: str, folder: Path) -> McpChange:
         return McpChange(old, None, None, is_left=False)
     text, is_left = _without_entry(decoded_settings(file, before), old)
     after = text.encode()
-    if "file" in old.created and not _is_used(text):
-        return McpChange(old, before, None)
+    if _NEW_TEXT.intersection(old.created) and not _is_used(text):
+        return McpChange(old, before, None if "file" in old.created else b"")
     return McpChange(old, before, after, is_left)
 
 
@@ -152,7 +153,7 @@ def _without_entry(text: str, old: McpInstallation) -> tuple[str, bool]:
     if servers[NAME] != json.loads(old.entry):
         return text, True
     text = without_member(text, (_JSON_KEY,), NAME)
-    if {"servers", "file"}.intersection(old.created) and json.loads(text).get(_JSON_KEY) == {}:
+    if {"servers", *_NEW_TEXT}.intersection(old.created) and json.loads(text).get(_JSON_KEY) == {}:
         text = without_member(text, (), _JSON_KEY)
     return text, False
 
@@ -180,6 +181,8 @@ def _with_json(text: str, new: McpInstallation, command: Sequence[str]) -> tuple
         value = {"type": "stdio", **value, "env": {}}
     created = new.created
     if not text.strip():
+        if "file" not in created:
+            created = ("text",)
         changed = json.dumps({_JSON_KEY: {NAME: value}}, indent=2) + "\n"
     elif _JSON_KEY in settings:
         changed = with_member(text, (_JSON_KEY,), NAME, value)
