@@ -141,7 +141,7 @@ called, and nowhere else."""
 
 IMPORTED_BY_NAME = {
     "cli": "a command is imported when it is called",
-    "cli._options": "a subcommand of another module is imported when it is called",
+    "cli._groups": "a subcommand of another module is imported when it is called",
     "assembly.profiles.user.python": "runs a profile that is a Python file",
     "types.registry": "public names, and rows that rooms above the core add by name, are imported when they are used",
 }

@@ -29,7 +29,7 @@ SHARED_OPTIONS = (
 )
 
 
-class NexusGroup(click.Group):
+class CommandGroup(click.Group):
     """A group of commands. --workspace, --ledger and --json before a subcommand's name are the subcommand's defaults."""
 
     def __init__(self, *args: Any, modules: dict[str, str] | None = None, **attributes: Any) -> None:
@@ -56,18 +56,6 @@ class NexusGroup(click.Group):
         ctx.params.clear()  # the group's function takes no options
         return super().invoke(ctx)
 
-    def subcommand(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
-        """Make a command of this group, as `nexus_command` does."""
-
-        def decorate(function: Callable[..., Any]) -> click.Command:
-            from nexus.cli._options import nexus_command
-
-            command = nexus_command(name, **attributes)(function)
-            self.add_command(command)
-            return command
-
-        return decorate
-
     def early_subcommand(self, name: str) -> Callable[[Callable[..., Any]], click.Command]:
         """Make a command of this group that starts before the engine is loaded: its function gets each shared option."""
 
@@ -80,7 +68,7 @@ class NexusGroup(click.Group):
         return decorate
 
 
-class RunGroup(NexusGroup):
+class RunGroup(CommandGroup):
     """A group that runs its subcommand `run` if none is named; it takes that one's options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

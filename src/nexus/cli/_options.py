@@ -74,7 +74,6 @@ STRATEGY_OPTION = click.option(
     "--strategy", type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns]."
 )
 
-NexusGroup = _groups.NexusGroup
 DEFAULT_TENANT = _groups.DEFAULT_TENANT
 TENANT_OPTION = _groups.TENANT_OPTION
 SHARED_OPTIONS = _groups.SHARED_OPTIONS
@@ -331,6 +330,20 @@ def _show_all_help(ctx: click.Context, _parameter: click.Parameter, value: bool)
 HELP_ALL_OPTION = click.option(
     "--help-all", is_flag=True, is_eager=True, expose_value=False, callback=_show_all_help, help="Show all options."
 )
+
+
+class NexusGroup(_groups.CommandGroup):
+    """A group of commands whose functions receive `CommandOptions`."""
+
+    def subcommand(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+        """Make a command of this group, as `nexus_command` does."""
+
+        def decorate(function: Callable[..., Any]) -> click.Command:
+            command = nexus_command(name, **attributes)(function)
+            self.add_command(command)
+            return command
+
+        return decorate
 
 
 def check_new_name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

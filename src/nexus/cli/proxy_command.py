@@ -15,7 +15,7 @@ import msgspec
 
 from nexus.cli._claude_projects import find_projects, projects_folder
 from nexus.cli._groups import RunGroup
-from nexus.cli._options import BUDGET_OPTION, CommandOptions
+from nexus.cli._options import BUDGET_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, progress_bar
 from nexus.cli._parameters import Choice
 from nexus.cli._proxy_calls import ledger_of, open_call, open_recorded_call
@@ -53,7 +53,11 @@ ESTIMATED_BUDGET = 100_000
 SETTINGS = "proxy.toml"
 
 
-@click.group("proxy", cls=RunGroup)
+class _ProxyGroup(RunGroup, NexusGroup):
+    """A group with the options of its subcommand `run`."""
+
+
+@click.group("proxy", cls=_ProxyGroup)
 def command() -> None:
     """Run a proxy between clients and their models: it records each call, and heals and fits requests if asked to.
 

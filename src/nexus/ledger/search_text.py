@@ -324,18 +324,18 @@ def best_excerpt(text: str, phrases: list[list[str]], before: int, chars: int) -
     if not places:  # the words are written with accents, or in another form of characters
         pieces = excerpt_pieces(text[:_SEARCHED_CHARS], phrases, before=before, chars=chars)
         return "".join(piece for piece, _ in pieces) or f"{text[: before + chars]} …"
-    weights = {word: 1 / count for word, count in Counter(word for _, word in places).items()}
+    weights = {term: 1 / count for term, count in Counter(term for _, term in places).items()}
     inside = Counter[str]()
     best = (0.0, 0)
     first = 0
     weight = 0.0
-    for at, word in places:
-        inside[word] += 1
-        weight += weights[word] if inside[word] == 1 else 0.0
+    for at, term in places:
+        inside[term] += 1
+        weight += weights[term] if inside[term] == 1 else 0.0
         while places[first][0] < at - chars:
-            left = places[first][1]
-            inside[left] -= 1
-            weight -= 0.0 if inside[left] else weights[left]
+            old = places[first][1]
+            inside[old] -= 1
+            weight -= 0.0 if inside[old] else weights[old]
             first += 1
         if weight > best[0] + 1e-9:
             best = (weight, places[first][0])

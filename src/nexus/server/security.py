@@ -47,9 +47,9 @@ class Tokens:
     def __init__(self, tenants_by_token: Mapping[str, str], principals: Mapping[str, str] | None = None) -> None:
         if not tenants_by_token:
             raise BadSetting("server has no token (write a line `TOKEN TENANT` to the token file)")
-        named = principals or {}
+        names = principals or {}
         self._owners = {
-            _digest(token): TokenOwner(tenant, named.get(token, "")) for token, tenant in tenants_by_token.items()
+            _digest(token): TokenOwner(tenant, names.get(token, "")) for token, tenant in tenants_by_token.items()
         }
         self.tenants = tuple(dict.fromkeys(tenants_by_token.values()))
 
@@ -66,11 +66,11 @@ class Tokens:
         if scheme.lower() != "bearer" or not token.strip():
             return None
         digest = _digest(token.strip())
-        found = None
+        result = None
         for stored, owner in self._owners.items():  # all of them, so that the time does not depend on the token
             if secrets.compare_digest(stored, digest):
-                found = owner
-        return found
+                result = owner
+        return result
 
 
 def _digest(token: str) -> bytes:

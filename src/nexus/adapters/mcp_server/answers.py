@@ -153,8 +153,8 @@ class McpAnswers:
         """Return the label of a session that the caller may see. Raises NoSuchSession, which is no news about others."""
         label = self._engine.ledger.resolve(session)
         if label is None or not self._is_visible(label):
-            shown = sanitize_text(session[:NAME_CHARS])
-            raise NoSuchSession(f"session {shown!r} not found (list sessions: search without a query)")
+            name = sanitize_text(session[:NAME_CHARS])
+            raise NoSuchSession(f"session {name!r} not found (list sessions: search without a query)")
         return label
 
     def _sessions(self) -> Iterator[Any]:
@@ -208,7 +208,7 @@ class McpAnswers:
         label = self._label(arguments.session)
         start = _position(arguments.cursor)
         messages: list[Answer] = []
-        left = _USABLE_TOKENS
+        room = _USABLE_TOKENS
         cursor = ""
         for entry, row in self._rows(label, arguments.at.strip().strip("`'\"[] "), start.ref):
             if row.ref < start.ref:
@@ -216,9 +216,9 @@ class McpAnswers:
             chars = start.chars if row.ref == start.ref else 0
             text = sanitize_text(message_body(row.message))[chars:]
             place = f"{row.ref.seq}.{row.ref.ord}"
-            piece = self._beginning(text, left - _ROW_TOKENS)
+            piece = self._beginning(text, room - _ROW_TOKENS)
             is_whole = len(piece) == len(text)
-            if messages and left < _ROW_TOKENS + (0 if is_whole else _LEAST_TOKENS):
+            if messages and room < _ROW_TOKENS + (0 if is_whole else _LEAST_TOKENS):
                 cursor = f"{place}:{chars}"
                 break
             time = _time(row.message.at_ms or entry.at_ms)
@@ -226,7 +226,7 @@ class McpAnswers:
             if not is_whole:
                 cursor = f"{place}:{chars + len(piece)}"
                 break
-            left -= _ROW_TOKENS + self._tokens(_as_json(piece))
+            room -= _ROW_TOKENS + self._tokens(_as_json(piece))
         return {"messages": messages, **({"cursor": cursor} if cursor else {})}
 
     def _rows(self, label: str, at: str, start: MessageRef) -> Iterator[_Row]:
@@ -236,27 +236,27 @@ class McpAnswers:
         rows: Iterator[_Row]
         if not at:
             return _rows_of(ledger.iter_entries(label, first_seq))
-        if found := _MESSAGE.fullmatch(at):
-            seq = int(found[1])
-            order = int(found[2])
+        if parts := _MESSAGE.fullmatch(at):
+            seq = int(parts[1])
+            order = int(parts[2])
             entries = ledger.iter_entries(label, max(seq - 1, 0), seq)
             rows = (row for row in _rows_of(entries) if row[1].ref == MessageRef(seq, order))
-        elif found := _RANGE.fullmatch(at) or _ENTRY.fullmatch(at):
-            first = int(found[1])
-            last = min(int(found[found.lastindex or 1]), ledger.thread_info(label).head_seq)
+        elif parts := _RANGE.fullmatch(at) or _ENTRY.fullmatch(at):
+            first = int(parts[1])
+            last = min(int(parts[parts.lastindex or 1]), ledger.thread_info(label).head_seq)
             rows = _rows_of(ledger.iter_entries(label, max(first - 1, first_seq, 0), last))
-        elif found := _TURNS.fullmatch(at):
-            first = int(found[1])
-            last = int(found[2] or first)
+        elif parts := _TURNS.fullmatch(at):
+            first = int(parts[1])
+            last = int(parts[2] or first)
             entries = entries_from_turn(ledger.store, ledger.thread(label), first)
             rows = (row for row in _rows_of(entries) if first <= row[0].turn <= last)
         else:
             rows = (row for row in _rows_of(ledger.iter_entries(label)) if _has_call(row[1], at))
         some = next(rows, None)
         if some is None:
-            shown = sanitize_text(at[:NAME_CHARS])
+            reference = sanitize_text(at[:NAME_CHARS])
             raise BadReference(
-                f"{shown!r} not found in session {label!r} (use `12.0` as search names it, a range `12-20`, `turn 3`, a "
+                f"{reference!r} not found in session {label!r} (use `12.0` as search names it, a range `12-20`, `turn 3`, a "
                 "tool call's id, or leave `at` out)"
             )
         return _chained(some, rows)
@@ -313,8 +313,8 @@ class McpAnswers:
         if arguments.query.strip():
             if not parse_query(arguments.query):
                 raise BadReference("query has no words: punctuation alone is not searched (use words of the fact)")
-            found = book.search(arguments.query, LISTED)
-            rows = (_fact_row(match.origin, match.section, match.at, match.text) for match in found)
+            matches = book.search(arguments.query, LISTED)
+            rows = (_fact_row(match.origin, match.section, match.at, match.text) for match in matches)
         else:
             rows = (_fact_row(book.file, fact.section, fact.date, fact.text) for fact in book.facts())
         return self._page("facts", rows, offset)
@@ -332,24 +332,24 @@ class McpAnswers:
     # pages -------------------------------------------------------------------------------------------------------
 
     def _page(
-        self, name: str, rows: Iterator[Answer], offset: int, most: int = LISTED, head: Answer | None = None
+        self, name: str, rows: Iterator[Answer], offset: int, limit: int = LISTED, head: Answer | None = None
     ) -> Answer:
         """Return the rows from an offset on that fit into an answer, with a cursor if there are more."""
         page: list[Answer] = []
         answer: Answer = {**(head or {}), name: page}
-        left = _USABLE_TOKENS - self._tokens(msgspec.json.encode(head or {}).decode())
+        room = _USABLE_TOKENS - self._tokens(msgspec.json.encode(head or {}).decode())
         for number, row in enumerate(islice(rows, offset, None), offset):
-            shown = _sanitized(row)
-            size = self._tokens(msgspec.json.encode(shown).decode())
-            if size > left and not page:  # one row that is too long for any page
-                text = self._beginning(shown.get("text", ""), left - _LEAST_TOKENS)
-                shown = {**shown, "text": f"{text} …"}
-                size = left
-            if size > left or len(page) == most:
+            clean_row = _sanitized(row)
+            size = self._tokens(msgspec.json.encode(clean_row).decode())
+            if size > room and not page:  # one row that is too long for any page
+                text = self._beginning(clean_row.get("text", ""), room - _LEAST_TOKENS)
+                clean_row = {**clean_row, "text": f"{text} …"}
+                size = room
+            if size > room or len(page) == limit:
                 answer["cursor"] = str(number)
                 break
-            page.append(shown)
-            left -= size
+            page.append(clean_row)
+            room -= size
         return answer
 
     def _tokens(self, text: str) -> int:
@@ -401,10 +401,10 @@ def _position(cursor: str) -> _Position:
     """Return where reading goes on. Raises BadReference."""
     if not cursor:
         return _Position()
-    found = _PLACE.fullmatch(cursor)
-    if found is None:
+    parts = _PLACE.fullmatch(cursor)
+    if parts is None:
         raise _bad_cursor(cursor)
-    return _Position(MessageRef(int(found[1]), int(found[2])), int(found[3]))
+    return _Position(MessageRef(int(parts[1]), int(parts[2])), int(parts[3]))
 
 
 def _bad_cursor(cursor: str) -> BadReference:

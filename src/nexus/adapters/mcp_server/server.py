@@ -65,20 +65,20 @@ def mcp_server(find_caller: FindCaller, version: str, *, writes: bool = False) -
     Args:
         find_caller: Returns who calls.
         version: The version that clients are told.
-        writes: Whether `remember` is offered.
+        writes: Whether `remember` is definitions.
     """
-    offered = {definition.name: definition for definition in DEFINITIONS if writes or not definition.writes}
+    definitions = {definition.name: definition for definition in DEFINITIONS if writes or not definition.writes}
 
     async def list_tools(ctx: _Context, _: Any) -> protocol.ListToolsResult:
         caller = await find_caller(ctx)
         return protocol.ListToolsResult(
-            tools=[_tool(definition) for name, definition in offered.items() if not await caller.denial(name)]
+            tools=[_tool(definition) for name, definition in definitions.items() if not await caller.denial(name)]
         )
 
     async def call_tool(ctx: _Context, params: protocol.CallToolRequestParams) -> protocol.CallToolResult:
-        definition = offered.get(params.name)
+        definition = definitions.get(params.name)
         if definition is None:
-            names = ", ".join(offered)
+            names = ", ".join(definitions)
             hint = "; start it with --write to remember facts" if params.name == "remember" else ""
             name = sanitize_text(params.name[:100])
             raise MCPError(protocol.INVALID_PARAMS, f"tool {name!r} not found (this server has: {names}{hint})")
@@ -164,8 +164,8 @@ def _answer(answer: dict[str, Any]) -> protocol.CallToolResult:
 
 
 def _error(text: str) -> protocol.CallToolResult:
-    shown = sanitize_text(text[:LONGEST_ERROR])
-    return protocol.CallToolResult(content=[protocol.TextContent(text=shown)], is_error=True)
+    message = sanitize_text(text[:LONGEST_ERROR])
+    return protocol.CallToolResult(content=[protocol.TextContent(text=message)], is_error=True)
 
 
 async def serve_stdio(server: Server[Any]) -> None:

@@ -238,7 +238,9 @@ class PostgresDatabase:
         """
         wanted = [search_words(" ".join(phrase)) or "" for phrase in phrases]
         if any_phrase:
-            return self._find_any(tenant, wanted, [f" {stem}" for stem in stems_of(phrases)], by_relevance=by_relevance)
+            return _messages_with_any(
+                self, tenant, wanted, [f" {stem}" for stem in stems_of(phrases)], by_relevance=by_relevance
+            )
         words = list(dict.fromkeys(word for phrase in wanted for word in phrase.split()))
         number = len(words) + 1
         array = ",".join(f"?{place}" for place in range(2, number + 1))
@@ -256,33 +258,32 @@ class PostgresDatabase:
         )
         return self.each(text, (tenant, *words, *wanted))  # pyright: ignore[reportReturnType]
 
-    def _find_any(
-        self, tenant: str, wanted: list[str], stems: list[str], *, by_relevance: bool
-    ) -> Generator[tuple[int, int, int, str]]:
-        """Yield the messages with any of these texts; by the weights of those that they have, else the newest first.
-
-        A text weighs more the fewer messages have it. No index finds parts of words: all messages of the tenant are read.
-        """
-        texts = list(dict.fromkeys([*filter(None, wanted), *stems]))
-        places = range(2, len(texts) + 2)
-        counts = ",".join(f"count(*) FILTER (WHERE strpos(words, ?{place})>0)" for place in places)
-        row = self.row(f"SELECT count(*),{counts} FROM message WHERE tenant=?1", (tenant, *texts))  # noqa: S608 - numbers
-        total, *found = map(int, row or (0, *(0 for _ in texts)))
-        weights = [math.log1p(total / max(count, 1)) for count in found]
-        parts = (
-            f"{weight:.6f}*CAST(strpos(words, ?{at})>0 AS int)" for at, weight in zip(places, weights, strict=True)
-        )
-        order = f"{'+'.join(parts)} DESC," if by_relevance else ""
-        condition = " OR ".join(f"strpos(words, ?{place})>0" for place in places)
-        text = (
-            f"SELECT thread, seq, ord, role FROM message WHERE tenant=?1 AND ({condition})"  # noqa: S608 - numbers
-            f" ORDER BY {order} id_row DESC"
-        )
-        return self.each(text, (tenant, *texts))  # pyright: ignore[reportReturnType]
-
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+
+def _messages_with_any(
+    db: PostgresDatabase, tenant: str, wanted: list[str], stems: list[str], *, by_relevance: bool
+) -> Generator[tuple[int, int, int, str]]:
+    """Yield the messages with any of these texts; by the weights of those that they have, else the newest first.
+
+    A text weighs more the fewer messages have it. No index finds parts of words: all messages of the tenant are read.
+    """
+    texts = list(dict.fromkeys([*filter(None, wanted), *stems]))
+    places = range(2, len(texts) + 2)
+    counts = ",".join(f"count(*) FILTER (WHERE strpos(words, ?{place})>0)" for place in places)
+    row = db.row(f"SELECT count(*),{counts} FROM message WHERE tenant=?1", (tenant, *texts))  # noqa: S608 - numbers
+    total, *counts_by_text = map(int, row or (0, *(0 for _ in texts)))
+    weights = [math.log1p(total / max(count, 1)) for count in counts_by_text]
+    parts = (f"{weight:.6f}*CAST(strpos(words, ?{at})>0 AS int)" for at, weight in zip(places, weights, strict=True))
+    order = f"{'+'.join(parts)} DESC," if by_relevance else ""
+    condition = " OR ".join(f"strpos(words, ?{place})>0" for place in places)
+    text = (
+        f"SELECT thread, seq, ord, role FROM message WHERE tenant=?1 AND ({condition})"  # noqa: S608 - numbers
+        f" ORDER BY {order} id_row DESC"
+    )
+    return db.each(text, (tenant, *texts))  # pyright: ignore[reportReturnType]
 
 
 @contextmanager
