@@ -170,7 +170,7 @@ def plant(nx: nexus.Engine, facts: list[PlantedFact]) -> None:
     rng = random.Random(7)
     for session in dict.fromkeys(fact.session for fact in facts):
         mine = [fact.text for fact in facts if fact.session == session]
-        for text in [*mine, *("" for _ in range(FILLER_TURNS))]:
+        for text in ["", *mine, *("" for _ in range(FILLER_TURNS))]:
             filler = " ".join(rng.choices(FILLER, k=3))
             ctx = nx.assemble(f"{filler} {text}".strip(), session=session, budget=BUDGET)
             reply = " ".join(rng.choices(FILLER, k=6))

@@ -47,6 +47,6 @@ def test_cut_facts_are_found_in_at_most_two_calls(record_property: Callable[...,
             found += any(fact.answer in text for text in texts)
     p95 = sorted(times_ms)[int(0.95 * len(times_ms))]
     record_property("figures", f"{found} of {len(facts)} found, {len(cut)} were cut, p95 {p95:.1f} ms")
-    assert len(facts) == 200
+    assert len(cut) == len(facts) == 200
     assert found >= LEAST_FOUND
     assert p95 < P95_MS
