@@ -40,7 +40,7 @@ NOT_FOR_HELP = (
 )
 SHARED_OPTIONS = {"--workspace", "--ledger", "--json"}
 COMMON_OPTIONS = {*SHARED_OPTIONS, "--tenant"}
-MOST_COMMANDS = 28
+MOST_COMMANDS = 29
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

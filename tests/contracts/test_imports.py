@@ -121,7 +121,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "markdown_it": ("workspace.memory.facts",),
     "pluggy": ("workspace.plugins.spec", "workspace.plugins.load"),
     "regex": ("services.tagged", "tokens.starting_counter", "agents.tools.files"),
-    "mcp": ("agents.mcp_tools",),
+    "mcp": ("agents.mcp_tools", "adapters.mcp_server"),
     "nats": ("bus.nats", "bus.nats_client", "bus.nats_streams"),
     "click": ("cli",),
     "prompt_toolkit": ("cli.chat_input", "cli.chat_paste", "cli.chat_terminal"),
@@ -131,7 +131,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "anthropic": ("models.endpoints",),
     "google": ("models.endpoints", "adapters.google_adk", "adapters.google_adk_sessions"),
     "claude_agent_sdk": ("adapters.claude_agent",),
-    "starlette": ("server.app", "server.http", "proxy.app"),
+    "starlette": ("server.app", "server.http", "proxy.app", "adapters.mcp_server"),
     "httpx": ("proxy.upstream", "proxy.exchange", "proxy.app", "cli.proxy_command"),
     "uvicorn": ("server.connections", "server.http"),
     "httpx2": ("agents.mcp_http", "models.endpoints"),
@@ -142,7 +142,7 @@ called, and nowhere else."""
 
 IMPORTED_BY_NAME = {
     "cli": "a command is imported when it is called",
-    "cli._options": "a subcommand of another module is imported when it is called",
+    "cli._groups": "a subcommand of another module is imported when it is called",
     "assembly.profiles.user.python": "runs a profile that is a Python file",
     "types.registry": "public names, and rows that rooms above the core add by name, are imported when they are used",
 }

@@ -27,9 +27,9 @@ from nexus.proxy.installation import (
     settings_file,
     uninstall,
 )
-from nexus.proxy.json_text import with_member, without_member
 from nexus.proxy.settings import read_settings
 from nexus.testing.model_server import model_server
+from nexus.text.json_members import with_member, without_member
 from proxy.test_commands import NEXUS, environment, proxy_process
 from proxy.test_commands import nexus as command
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, field, fields
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, get_args
@@ -21,6 +20,7 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
+from nexus.cli import _groups
 from nexus.cli._output import emit, print_warning
 from nexus.cli._parameters import Choice
 from nexus.cli._sessions import LAST, NO_LEDGER, SESSION_OPTION, SessionArgument, SessionCommand, resolve_session
@@ -43,8 +43,6 @@ if TYPE_CHECKING:  # the class of click 8.1 takes no arguments
     _ParamType = click.ParamType[str]
 else:
     _ParamType = click.ParamType
-
-DEFAULT_TENANT = "local"
 
 LEDGER_VARIABLE = "NEXUS_LEDGER"
 """Variable that names the ledger of all commands, in place of --ledger."""
@@ -76,23 +74,9 @@ STRATEGY_OPTION = click.option(
     "--strategy", type=Choice(get_args(Strategy)), help="Strategy of a cut [keep_user_turns]."
 )
 
-TENANT_OPTION = click.option(
-    "--tenant", default=DEFAULT_TENANT, show_default=True, help="Tenant, where several share a ledger."
-)
-
-SHARED_OPTIONS = (
-    click.Option(
-        ["-w", "--workspace"],
-        type=click.Path(file_okay=False),
-        help="Workspace folder [the current folder or its nearest parent with a .nexus folder].",
-    ),
-    click.Option(
-        ["--ledger"],
-        type=click.Path(dir_okay=False),
-        help="Ledger: a file, or a PostgreSQL URL [$NEXUS_LEDGER, else WORKSPACE/.nexus/ledger.db].",
-    ),
-    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON."),
-)
+DEFAULT_TENANT = _groups.DEFAULT_TENANT
+TENANT_OPTION = _groups.TENANT_OPTION
+SHARED_OPTIONS = _groups.SHARED_OPTIONS
 
 
 def named_ledger() -> str | None:
@@ -348,32 +332,8 @@ HELP_ALL_OPTION = click.option(
 )
 
 
-class NexusGroup(click.Group):
-    """A group of commands. --workspace, --ledger and --json before a subcommand's name are the subcommand's defaults."""
-
-    def __init__(self, *args: Any, modules: dict[str, str] | None = None, **attributes: Any) -> None:
-        """Make a group; `modules` has modules of subcommands that are imported when called: `credential`, `fork.rewind`."""
-        super().__init__(*args, **attributes)
-        self.params += SHARED_OPTIONS
-        self.modules = modules or {}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the subcommands; subcommands of other modules are last."""
-        return list(dict.fromkeys((*super().list_commands(ctx), *self.modules)))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a subcommand; None if there is none."""
-        if cmd_name in self.modules and cmd_name not in self.commands:
-            module, _, attribute = self.modules[cmd_name].partition(".")
-            self.add_command(getattr(import_module(f"nexus.cli.{module}_command"), attribute or "command"), cmd_name)
-        return super().get_command(ctx, cmd_name)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand with the options that were given before its name."""
-        defaults = {name: value for name, value in ctx.params.items() if value not in (None, False)}
-        ctx.default_map = dict.fromkeys(self.list_commands(ctx), defaults)
-        ctx.params.clear()  # the group's function takes no options
-        return super().invoke(ctx)
+class NexusGroup(_groups.CommandGroup):
+    """A group of commands whose functions receive `CommandOptions`."""
 
     def subcommand(self, name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
         """Make a command of this group, as `nexus_command` does."""

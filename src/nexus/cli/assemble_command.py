@@ -305,7 +305,8 @@ def context(
 
     Example: nexus context main --peak
     """
-    from nexus.cli._context_grid import grid_svg, window_report
+    from nexus.cli._context_grid import grid_svg
+    from nexus.render.window import window_report
 
     _check_past_options(message, turn, number, options, peak=peak)
     with options.open(reads_stored=session is not None) as nx:

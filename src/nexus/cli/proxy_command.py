@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from nexus.cli._claude_projects import find_projects, projects_folder
+from nexus.cli._groups import RunGroup
 from nexus.cli._options import BUDGET_OPTION, CommandOptions, NexusGroup
 from nexus.cli._output import emit, progress_bar
 from nexus.cli._parameters import Choice
@@ -52,15 +53,8 @@ ESTIMATED_BUDGET = 100_000
 SETTINGS = "proxy.toml"
 
 
-class _ProxyGroup(NexusGroup):
+class _ProxyGroup(RunGroup, NexusGroup):
     """A group with the options of its subcommand `run`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Run `run` if no subcommand is named."""
-        names = {*self.list_commands(ctx), "-h", "--help"}
-        if not names.intersection(args):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
 
 
 @click.group("proxy", cls=_ProxyGroup)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
+from itertools import islice
 from typing import TypeAlias
 
 from nexus.types.message import Part, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -49,6 +51,37 @@ LONGEST_NAME = 80
 
 _PLAIN_SIGNS = "¡-§©«¬®°±¶·»¿×÷–-―‘-•‰‹›←-↙─-◿"
 """Signs that stay as they are in the comparable form. Texts of programs have one in most lines."""
+
+SHORTEST_STEM = 4
+"""Letters of the shortest stem of a word."""
+
+_ENDINGS = (
+    "ments",
+    "ment",
+    "ings",
+    "ing",
+    "ions",
+    "ion",
+    "ies",
+    "ied",
+    "ers",
+    "er",
+    "ed",
+    "es",
+    "en",
+    "ly",
+    "s",
+    "y",
+    "e",
+    "",
+)
+"""Endings of words in English, and some of other languages. The first that leaves a stem is removed."""
+
+_MOST_PLACES = 5_000
+"""Words of a text that decide about an excerpt, at most."""
+
+_SEARCHED_CHARS = 20_000
+"""Characters in which an excerpt is searched by the words' comparable forms, which takes long."""
 
 _PARTS_FOLLOW = "\U000ffffd"
 """Word between a text's own words and the parts of its names, so that no phrase is in both."""
@@ -195,6 +228,23 @@ def words(text: str) -> list[str]:
     return comparable(text).translate(_plain_forms).split()
 
 
+def word_stem(word: str) -> str:
+    """Return the beginning that other forms of a word share: `decid` of `decided`; empty for a short word."""
+    for ending in _ENDINGS:
+        stem = word.removesuffix(ending)
+        if len(stem) >= SHORTEST_STEM and (stem != word or not ending):
+            if len(stem) > SHORTEST_STEM and stem[-1] == stem[-2]:  # `stopp` of `stopped`
+                return stem[:-1]
+            return stem
+    return ""
+
+
+def stems_of(phrases: list[list[str]]) -> list[str]:
+    """Return the stems of the phrases of one word, each once."""
+    stems = (word_stem(phrase[0]) for phrase in phrases if len(phrase) == 1)
+    return list(dict.fromkeys(filter(None, stems)))
+
+
 def matches(text: str, wanted: list[list[str]]) -> bool:
     """Return True if a text contains all phrases."""
     have = index_text(text).translate(_plain_forms).split()
@@ -255,6 +305,45 @@ def excerpt_pieces(text: str, phrases: list[list[str]], *, before: int, chars: i
     end = max(end, at)
     pieces += [(normalized[at:end], False), (" …" if end < len(normalized) else "", False)]
     return [piece for piece in pieces if piece[0]]
+
+
+def best_excerpt(text: str, phrases: list[list[str]], before: int, chars: int) -> str:
+    """Return the part of a text that has most of the words of phrases (from `parse_query`), the rare ones of it first.
+
+    Args:
+        text: The text as it was written.
+        phrases: The phrases. Words count one by one, also in other forms.
+        before: Characters before the first of the words.
+        chars: Characters from the first of the words on.
+    """
+    if len(text) <= before + chars:
+        return text
+    beginnings = {word_stem(word) or word for phrase in phrases for word in phrase}
+    pattern = re.compile("|".join(map(re.escape, sorted(beginnings, key=len, reverse=True))), re.IGNORECASE)
+    places = [(match.start(), match[0].lower()) for match in islice(pattern.finditer(text), _MOST_PLACES)]
+    if not places:  # the words are written with accents, or in another form of characters
+        pieces = excerpt_pieces(text[:_SEARCHED_CHARS], phrases, before=before, chars=chars)
+        return "".join(piece for piece, _ in pieces) or f"{text[: before + chars]} …"
+    weights = {term: 1 / count for term, count in Counter(term for _, term in places).items()}
+    inside = Counter[str]()
+    best = (0.0, 0)
+    first = 0
+    weight = 0.0
+    for at, term in places:
+        inside[term] += 1
+        weight += weights[term] if inside[term] == 1 else 0.0
+        while places[first][0] < at - chars:
+            old = places[first][1]
+            inside[old] -= 1
+            weight -= 0.0 if inside[old] else weights[old]
+            first += 1
+        if weight > best[0] + 1e-9:
+            best = (weight, places[first][0])
+    start = max(0, best[1] - before)
+    partial = _PARTIAL_WORD.match(text, start, best[1]) if start else None
+    start = partial.end() if partial else start
+    end = best[1] + chars
+    return f"{'… ' if start else ''}{text[start:end]}{' …' if end < len(text) else ''}"
 
 
 def _matches(text: str, phrases: list[list[str]]) -> Iterator[tuple[int, int]]:

@@ -269,6 +269,8 @@ class Query(Struct, frozen=True):
     """
     every: bool = False
     """Includes messages that only deleted sessions have."""
+    any_word: bool = False
+    """Finds messages with any of the words or another form of one (`search_text.word_stem`), most and rarest words first."""
 
 
 class SearchHit(Struct, frozen=True):

@@ -7,7 +7,6 @@ where the user has not changed it since. All else in a client's file keeps its b
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,18 +20,18 @@ from msgspec.structs import replace
 
 from nexus.errors import BadConfig, NotFound
 from nexus.providers.received import mapping
-from nexus.proxy.json_text import with_member, without_member
 from nexus.proxy.settings import CHATGPT_PATH, check_url
 from nexus.proxy.wrapping import UNBOUNDED_RETRIES, wrap
+from nexus.text.json_members import with_member, without_member
 from nexus.types.decoding import decodable
 from nexus.types.validation import parse_toml
+from nexus.workspace.files.settings_file import decoded_settings, read_settings_file, write_settings_file
 
 Environment: TypeAlias = Mapping[str, str]
 
 INSTALLED = "proxy-installed-{}.json"
 """Name of the file that remembers what was written for a client."""
 
-MAX_FILE_BYTES = 4_000_000
 ADDRESS = "ANTHROPIC_BASE_URL"
 TOOL_SEARCH = "ENABLE_TOOL_SEARCH"
 
@@ -98,7 +97,7 @@ def installation_of(client: str, folder: Path) -> Installation | None:
 def current_entries(installation: Installation) -> list[str]:
     """Return the entries that are as they were written. Raises BadConfig."""
     file = Path(installation.file)
-    text = _decoded(file, _read(file))
+    text = decoded_settings(file, read_settings_file(file))
     changed = CLIENTS[installation.client].taken_back(text, installation)[1]
     return [name for name in installation.entries if name not in changed]
 
@@ -106,7 +105,7 @@ def current_entries(installation: Installation) -> list[str]:
 def gives_up(installation: Installation) -> bool:
     """Return True if the client says within seconds that no proxy runs, by its settings. Raises BadConfig."""
     file = Path(installation.file)
-    return CLIENTS[installation.client].gives_up(installation.file, _decoded(file, _read(file)))
+    return CLIENTS[installation.client].gives_up(installation.file, decoded_settings(file, read_settings_file(file)))
 
 
 def plan(client: str, url: str, folder: Path, environment: Environment, home: Path) -> SettingsChange:
@@ -120,8 +119,8 @@ def plan(client: str, url: str, folder: Path, environment: Environment, home: Pa
     old = installation_of(client, folder)
     if old is not None and old.file != str(file):
         raise BadConfig(old.file, "", f"has the entries of an earlier installation (nexus proxy uninstall {client})")
-    before = _read(file)
-    text = _decoded(file, before)
+    before = read_settings_file(file)
+    text = decoded_settings(file, before)
     new = Installation(client, str(file), url, {}, old.created if old is not None else ())
     remaining: list[str] = []
     if old is not None:
@@ -140,10 +139,10 @@ def plan_removal(client: str, folder: Path) -> SettingsChange:
     if old is None:
         raise NotFound(f"nothing is installed for {client} (nexus proxy install {client})", code="not_installed")
     file = Path(old.file)
-    before = _read(file)
+    before = read_settings_file(file)
     if before is None:
         return SettingsChange(old, None, None, tuple(old.entries))
-    text, remaining = CLIENTS[client].taken_back(_decoded(file, before), old)
+    text, remaining = CLIENTS[client].taken_back(decoded_settings(file, before), old)
     after = text.encode()
     if "file" in old.created and "".join(text.split()) in ("", "{}"):
         after = None
@@ -154,13 +153,17 @@ def install(change: SettingsChange, folder: Path) -> None:
     """Make a change of `plan`, and remember it first. Raises BadConfig; the client's file is then unchanged."""
     client = change.installation.client
     memory = folder / INSTALLED.format(client)
-    _write(memory, _read(memory), msgspec.json.format(msgspec.json.encode(change.installation), indent=2) + b"\n")
-    _write(Path(change.installation.file), change.before, change.after)
+    write_settings_file(
+        memory,
+        read_settings_file(memory),
+        msgspec.json.format(msgspec.json.encode(change.installation), indent=2) + b"\n",
+    )
+    write_settings_file(Path(change.installation.file), change.before, change.after)
 
 
 def uninstall(change: SettingsChange, folder: Path) -> None:
     """Make a change of `plan_removal`, and forget the installation. Raises BadConfig; the file is then unchanged."""
-    _write(Path(change.installation.file), change.before, change.after)
+    write_settings_file(Path(change.installation.file), change.before, change.after)
     with suppress(FileNotFoundError):
         (folder / INSTALLED.format(change.installation.client)).unlink()
 
@@ -193,61 +196,11 @@ def notes(change: SettingsChange, environment: Environment) -> tuple[str, ...]:
     if client == "codex" and not environment.get("OPENAI_API_KEY"):
         others = ("it is for a login with ChatGPT (with a key: set OPENAI_API_KEY, uninstall, install again)",)
     entries = change.installation.entries
-    text = _decoded(Path(change.installation.file), change.after)
+    text = decoded_settings(Path(change.installation.file), change.after)
     is_bounded = client == "codex" and CLIENTS[client].gives_up(change.installation.file, text)
     if is_bounded or any(RETRIES in name for name in entries):
         return (WITHOUT_PROXY[client], *others)
     return (OWN_RETRIES[client], *others)
-
-
-# files ---------------------------------------------------------------------------------------------------------------
-
-
-def _read(file: Path) -> bytes | None:
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise BadConfig(str(file), "", f"not readable: {error.strerror or error}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise BadConfig(str(file), "", f"larger than {MAX_FILE_BYTES:,} bytes (nothing was written)")
-    return data
-
-
-def _decoded(file: Path, data: bytes | None) -> str:
-    try:
-        return (data or b"").decode()
-    except UnicodeDecodeError as error:
-        raise BadConfig(str(file), "", "is no UTF-8 (nothing was written)") from error
-
-
-def _write(file: Path, before: bytes | None, after: bytes | None) -> None:
-    """Replace a file whole, unless it was changed since it was read. A link stays, and what it leads to is replaced."""
-    if after == before:
-        return
-    target = file.resolve()
-    new = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if after is None:
-            target.unlink()
-            return
-        mode = target.stat().st_mode & 0o777 if before is not None else 0o600
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(after)
-            stream.flush()
-            os.fsync(handle)
-        new.chmod(mode)
-        if _read(target) != before:
-            raise BadConfig(str(file), "", "was changed meanwhile (nothing was written; do it again)")
-        new.replace(target)
-    except OSError as error:
-        raise BadConfig(str(file), "", f"not written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            new.unlink()
 
 
 # Claude Code ---------------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def report(ctx: AssembledContext) -> str:
         if item.tokens or item.messages or item.layer == "Memory":
             lines.append(f"  {item.tokens:>9,}  {item.layer:<9}  {item.slot:<7}  {name} [{item.source}]")
     lines.append("")
-    if omitted := _omitted(ctx):
+    if omitted := omission_lines(ctx):
         lines += ["Omitted:", *omitted]
     else:
         lines.append("Omitted: nothing")
@@ -48,7 +48,8 @@ def report(ctx: AssembledContext) -> str:
     return "\n".join([*lines, _cache(ctx.accounting.prefix)])
 
 
-def _omitted(ctx: AssembledContext) -> list[str]:
+def omission_lines(ctx: AssembledContext) -> list[str]:
+    """Return what a context omits, and why, a line each."""
     lines: list[str] = []
     manifest = ctx.provenance.manifest
     cut = ctx.cut

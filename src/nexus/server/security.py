@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from nexus.errors import BadSetting, CredentialError
@@ -24,38 +25,63 @@ MIN_TOKEN_CHARS = 16
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
+class TokenOwner(NamedTuple):
+    """Whose a token is."""
+
+    tenant: str
+    principal: str = ""
+    """Who speaks, as the policy names them; empty for the tenant itself."""
+
+
 class Tokens:
     """The tokens of a server with their tenants.
+
+    Args:
+        tenants_by_token: The tenant of each token.
+        principals: The principal of each token that is limited to one.
 
     Attributes:
         tenants: Names of all tenants.
     """
 
-    def __init__(self, tenants_by_token: Mapping[str, str]) -> None:
+    def __init__(self, tenants_by_token: Mapping[str, str], principals: Mapping[str, str] | None = None) -> None:
         if not tenants_by_token:
             raise BadSetting("server has no token (write a line `TOKEN TENANT` to the token file)")
-        self._tenants = {_digest(token): tenant for token, tenant in tenants_by_token.items()}
+        names = principals or {}
+        self._owners = {
+            _digest(token): TokenOwner(tenant, names.get(token, "")) for token, tenant in tenants_by_token.items()
+        }
         self.tenants = tuple(dict.fromkeys(tenants_by_token.values()))
 
     def tenant_of(self, authorization: str) -> str | None:
         """Return the tenant of an `Authorization` header; None without a valid bearer token."""
+        owner = self.owner_of(authorization)
+        if owner is None:
+            return None
+        return owner.tenant
+
+    def owner_of(self, authorization: str) -> TokenOwner | None:
+        """Return whose the bearer token of an `Authorization` header is; None without a valid one."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return None
         digest = _digest(token.strip())
-        tenant = None
-        for stored, name in self._tenants.items():  # all of them, so that the time does not depend on the token
+        result = None
+        for stored, owner in self._owners.items():  # all of them, so that the time does not depend on the token
             if secrets.compare_digest(stored, digest):
-                tenant = name
-        return tenant
+                result = owner
+        return result
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def read_tokens(file: Path) -> Tokens:
-    """Return the tokens of a file: one line `TOKEN` or `TOKEN TENANT` each; `#` begins a comment. Raises BadSetting."""
+def read_tokens(file: Path, *, with_principals: bool = False) -> Tokens:
+    """Return the tokens of a file: one line `TOKEN` or `TOKEN TENANT` each; `#` begins a comment. Raises BadSetting.
+
+    `with_principals` allows lines `TOKEN TENANT PRINCIPAL`. A server that does not limit such a token refuses the file.
+    """
     try:
         text = file.read_text("utf-8")
         mode = file.stat().st_mode
@@ -63,18 +89,23 @@ def read_tokens(file: Path) -> Tokens:
         raise BadSetting(f"token file {file} not readable: {error}") from error
     if os.name == "posix" and mode & 0o077:
         raise BadSetting(f"token file {file} is readable by other users (chmod 600 {file})")
+    most_words = 3 if with_principals else 2
     tenants: dict[str, str] = {}
+    principals: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
-        if len(words) > 2 or len(words[0]) < MIN_TOKEN_CHARS or words[0] in tenants:
-            advice = f"write `TOKEN TENANT`, each token once and with {MIN_TOKEN_CHARS} characters or more"
+        if len(words) > most_words or len(words[0]) < MIN_TOKEN_CHARS or words[0] in tenants:
+            form = "TOKEN TENANT PRINCIPAL" if with_principals else "TOKEN TENANT"
+            advice = f"write `{form}`, each token once and with {MIN_TOKEN_CHARS} characters or more"
             raise BadSetting(f"token file {file}, line {number} invalid ({advice})")
-        tenants[words[0]] = words[1] if len(words) == 2 else LOCAL_TENANT
+        tenants[words[0]] = words[1] if len(words) > 1 else LOCAL_TENANT
+        if len(words) > 2:
+            principals[words[0]] = words[2]
     if not tenants:
         raise BadSetting(f"token file {file} has no token (write a line `TOKEN TENANT`, or delete the file)")
-    return Tokens(tenants)
+    return Tokens(tenants, principals)
 
 
 def make_token_file(file: Path) -> bool:

@@ -196,13 +196,15 @@ class HistoryTools:
             rows = [(entry, row) for entry in entries for row in entry.rows if row.ref.ord == order]
             if rows:
                 entry, row = rows[0]
-                return _Excerpt(_head(entry, row), _body(row.message), tuple(images_of(row.message)))
+                return _Excerpt(_head(entry, row), message_body(row.message), tuple(images_of(row.message)))
         elif turn := _TURN.fullmatch(reference.lower()):
             number = int(turn[1])
             entries = entries_from_turn(ledger.store, ledger.thread(context.session), number)
             rows = [(entry, row) for entry in entries if entry.turn == number for row in conversation_rows(entry)]
             if rows:
-                text = "\n\n".join(f"[{_head(entry, row)}]\n{_indented(_body(row.message))}" for entry, row in rows)
+                text = "\n\n".join(
+                    f"[{_head(entry, row)}]\n{_indented(message_body(row.message))}" for entry, row in rows
+                )
                 return _Excerpt(f"turn {number}, {len(rows)} messages", text)
         else:
             return self._open_call(reference)
@@ -227,7 +229,7 @@ class HistoryTools:
             also = f"; earlier results of this id: {', '.join(others[-5:])}"
         if not results:
             entry, row = calls[-1]
-            return _Excerpt(f"{_head(entry, row)}, without a result", _body(row.message))
+            return _Excerpt(f"{_head(entry, row)}, without a result", message_body(row.message))
         entry, row, result = results[-1]
         images = tuple(item for item in result.content if isinstance(item, Image))
         name = result.name or next(
@@ -273,7 +275,7 @@ def _time(at_ms: int) -> str:
         return ""
 
 
-def _body(message: Message) -> str:
+def message_body(message: Message) -> str:
     """Return everything that a message contains as text."""
     return "\n".join(text for text in map(_part_text, message.parts) if text)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from psycopg.types.numeric import Int8Dumper
 from nexus.errors import BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnavailable
 from nexus.ledger.address import Address
 from nexus.ledger.postgres.words import search_words
+from nexus.ledger.search_text import stems_of
 from nexus.ledger.shared_sql.connection import Dialect, Value
 
 BUSY_TIMEOUT_MS = 30_000
@@ -228,10 +230,17 @@ class PostgresDatabase:
         self.run("DELETE FROM message WHERE tenant=? AND thread=?", (tenant, thread))
 
     def find_messages(
-        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool
+        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool, any_phrase: bool = False
     ) -> Generator[tuple[int, int, int, str]]:
-        """Yield the messages that contain all phrases; by the phrases' share of the words, else the newest first."""
+        """Yield the messages that contain all phrases; by the phrases' share of the words, else the newest first.
+
+        With `any_phrase`, those that contain any phrase, or a word that begins with the stem of a phrase of one word.
+        """
         wanted = [search_words(" ".join(phrase)) or "" for phrase in phrases]
+        if any_phrase:
+            return _messages_with_any(
+                self, tenant, wanted, [f" {stem}" for stem in stems_of(phrases)], by_relevance=by_relevance
+            )
         words = list(dict.fromkeys(word for phrase in wanted for word in phrase.split()))
         number = len(words) + 1
         array = ",".join(f"?{place}" for place in range(2, number + 1))
@@ -252,6 +261,29 @@ class PostgresDatabase:
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+
+def _messages_with_any(
+    db: PostgresDatabase, tenant: str, wanted: list[str], stems: list[str], *, by_relevance: bool
+) -> Generator[tuple[int, int, int, str]]:
+    """Yield the messages with any of these texts; by the weights of those that they have, else the newest first.
+
+    A text weighs more the fewer messages have it. No index finds parts of words: all messages of the tenant are read.
+    """
+    texts = list(dict.fromkeys([*filter(None, wanted), *stems]))
+    places = range(2, len(texts) + 2)
+    counts = ",".join(f"count(*) FILTER (WHERE strpos(words, ?{place})>0)" for place in places)
+    row = db.row(f"SELECT count(*),{counts} FROM message WHERE tenant=?1", (tenant, *texts))  # noqa: S608 - numbers
+    total, *counts_by_text = map(int, row or (0, *(0 for _ in texts)))
+    weights = [math.log1p(total / max(count, 1)) for count in counts_by_text]
+    parts = (f"{weight:.6f}*CAST(strpos(words, ?{at})>0 AS int)" for at, weight in zip(places, weights, strict=True))
+    order = f"{'+'.join(parts)} DESC," if by_relevance else ""
+    condition = " OR ".join(f"strpos(words, ?{place})>0" for place in places)
+    text = (
+        f"SELECT thread, seq, ord, role FROM message WHERE tenant=?1 AND ({condition})"  # noqa: S608 - numbers
+        f" ORDER BY {order} id_row DESC"
+    )
+    return db.each(text, (tenant, *texts))  # pyright: ignore[reportReturnType]
 
 
 @contextmanager

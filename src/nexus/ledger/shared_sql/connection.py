@@ -91,7 +91,7 @@ class Connection(Protocol):
         ...
 
     def find_messages(
-        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool
+        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool, any_phrase: bool = False
     ) -> Generator[tuple[int, int, int, str]]:
-        """Yield thread, seq, order and role of the messages that contain all phrases, the best first."""
+        """Yield thread, seq, order and role of the messages that contain all phrases, or any, the best first."""
         ...

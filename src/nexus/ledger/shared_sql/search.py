@@ -20,7 +20,7 @@ _Place: TypeAlias = tuple[int, int]
 
 
 def search(reader: Reader, query: Query) -> list[SearchHit]:
-    """Return the messages that have all words of the query, each read through its hash."""
+    """Return the messages that have all words of the query, or any if it says so, each read through its hash."""
     wanted = parse_query(query.text)
     if not wanted or query.limit <= 0:
         return []
@@ -30,7 +30,9 @@ def search(reader: Reader, query: Query) -> list[SearchHit]:
         ranges = {part.thread: (part.low, part.high) for part in reader.path(within)} if within is not None else {}
     hits: list[SearchHit] = []
     skipped = 0
-    messages = reader.db.find_messages(reader.tenant, wanted, by_relevance=query.order == "relevance")
+    messages = reader.db.find_messages(
+        reader.tenant, wanted, by_relevance=query.order == "relevance", any_phrase=query.any_word
+    )
     candidates = (message for message in messages if _is_inside(reader, message, query, ranges))
     batch_size = min(query.limit, _MESSAGES_AT_ONCE)
     while batch := list(islice(candidates, batch_size)):

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import apsw
 
 from nexus.errors import BadReference, LedgerBusy, LedgerDamaged, LedgerError, LedgerFull, LedgerUnusable
+from nexus.ledger.search_text import stems_of
 from nexus.ledger.shared_sql.connection import Dialect, Value
 from nexus.ledger.sqlite.schema import APPLICATION_ID, VERSION
 
@@ -142,10 +143,17 @@ class SqliteDatabase:
         self.run("DELETE FROM message WHERE tenant=? AND thread=?", (tenant, thread))
 
     def find_messages(
-        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool
+        self, tenant: str, phrases: list[list[str]], *, by_relevance: bool, any_phrase: bool = False
     ) -> Generator[tuple[int, int, int, str]]:
-        """Yield the messages that contain all phrases: the newest `MOST_RANKED` by FTS5's rank, then the newest first."""
-        match = " ".join(f'"{" ".join(phrase)}"' for phrase in phrases)
+        """Yield the messages that contain all phrases: the newest `MOST_RANKED` by FTS5's rank, then the newest first.
+
+        With `any_phrase`, those that contain any phrase, or a word that begins with the stem of a phrase of one word.
+        """
+        quoted = [f'"{" ".join(phrase)}"' for phrase in phrases]
+        match = " ".join(quoted)
+        if any_phrase:
+            stems = [f'"{stem}"*' for stem in stems_of(phrases)]
+            match = " OR ".join(dict.fromkeys([*quoted, *stems]))
         found = "FROM search JOIN message m ON m.id_row = search.rowid WHERE search MATCH ? AND m.tenant=?"
         places = f"SELECT m.thread, m.seq, m.ord, m.role {found}"
         newest_first = "ORDER BY search.rowid DESC"

@@ -354,6 +354,25 @@ def check_all_words(case: LedgerCase) -> None:
     expect_hits(case.store, wanted)
 
 
+def check_any_word(case: LedgerCase) -> None:
+    """Any word is enough if the query says so, also in another form. Messages with more of the words come first."""
+    texts = ("we decided on a harbor", "a harbor for boats, as decided", "nothing of it", "deciding is hard", "a sail")
+    for text in texts:
+        append(case.store, "main", text)
+    wanted = {
+        "decided harbor boats": [texts[1], texts[0], texts[3]],
+        "boats harbors": [texts[1], texts[0]],
+        '"a harbor for" unknown': [texts[1]],
+        "unknown": [],
+        "sails": [texts[4]],
+    }
+    for query, hits in wanted.items():
+        found = [hit.text for hit in case.store.search(Query(query, any_word=True))]
+        equal(sorted(found), sorted(hits), f"the messages with any word of {query!r}")
+        equal(found[:1], hits[:1], f"the best message for {query!r}")
+    equal(search_texts(case.store, "decided boats sail"), [], "the messages with all three words")
+
+
 def check_phrases(case: LedgerCase) -> None:
     """Words in double quotes must be adjacent."""
     for text in ("deep blue sea", "the sea is deep, blue", "a sea, deep blue", "blue deep"):
