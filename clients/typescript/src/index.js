@@ -393,6 +393,15 @@ export class Agent {
   mirror(params, options) {
     return this.call("mirror", params, options);
   }
+
+  /**
+   * Return which messages to send, for a program that has its whole list in types of its own.
+   * @param {Params<"fit">} params
+   * @param {CallOptions} [options]
+   */
+  fit(params, options) {
+    return this.call("fit", params, options);
+  }
 }
 
 /** The end of a wait: the caller's signal, or a time without news. */
