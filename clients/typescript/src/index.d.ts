@@ -455,4 +455,75 @@ export declare class Agent {
             text: string;
         }[];
     }>;
+    /**
+     * Return which messages to send, for a program that has its whole list in types of its own.
+     * @param {Params<"fit">} params
+     * @param {CallOptions} [options]
+     */
+    fit(params: Params<"fit">, options?: CallOptions): Promise<{
+        action: "append" | "fork" | "new" | "repeat";
+        available: number;
+        contextId: string;
+        model: string;
+        session: string;
+        shown: {
+            item?: number;
+            message?: {
+                parts: ({
+                    data?: string;
+                    height?: number;
+                    mediaType: string;
+                    sha256?: string;
+                    type: "image";
+                    url?: string;
+                    width?: number;
+                } | {
+                    kind: "memory" | "moment";
+                    origin?: string;
+                    text: string;
+                    type: "note";
+                } | {
+                    text: string;
+                    type: "text";
+                } | {
+                    redacted?: string;
+                    signature?: string;
+                    text: string;
+                    type: "thinking";
+                } | {
+                    arguments: string;
+                    id: string;
+                    name: string;
+                    type: "tool_call";
+                } | {
+                    callId: string;
+                    content?: ({
+                        data?: string;
+                        height?: number;
+                        mediaType: string;
+                        sha256?: string;
+                        type: "image";
+                        url?: string;
+                        width?: number;
+                    } | {
+                        text: string;
+                        type: "text";
+                    })[];
+                    isError?: boolean;
+                    name?: string;
+                    type: "tool_result";
+                } | {
+                    kind: string;
+                    raw: string;
+                    type: "unknown";
+                })[];
+                role: "assistant" | "system" | "tool" | "user";
+            };
+        }[];
+        tokens: number;
+        warnings?: {
+            origin: string;
+            text: string;
+        }[];
+    }>;
 }
