@@ -33,9 +33,9 @@ export function neutralParts(part, role) {
   if (type === "tool-call" && !part.providerExecuted) {
     return [{ type: "tool_call", id: toolCallId, name, arguments: JSON.stringify(input ?? {}) }];
   }
-  if (type === "tool-result" && role === "tool") return neutralResult(part);
+  if (type === "tool-result" && role === "tool") return [neutralResult(part)];
   const data = address(part.data ?? part.url);
-  if (IMAGE.test(type === "image-url" ? "image/*" : mediaType)) {
+  if (role !== "assistant" && IMAGE.test(type === "image-url" ? "image/*" : mediaType)) {
     return [{ type: "image", mediaType: mediaType ?? "image/*", [data.includes(":") ? "url" : "data"]: data }];
   }
   const value = part.result ?? part.output?.value;
@@ -63,6 +63,7 @@ export function changedMessage({ role, parts }, own) {
 
 /** @param {any} part */
 function newPart(part) {
+  if (part.type === "image") return { type: "file", mediaType: part.mediaType, data: part.data || new URL(part.url) };
   if (part.type !== "tool_result") return { type: "text", text: textOf(part) };
   return { type: "tool-result", toolCallId: part.callId, toolName: part.name ?? "", output: outputOf(part) };
 }
@@ -79,17 +80,21 @@ function outputOf(part, own) {
   return { type: part.isError ? "error-text" : "text", value: text };
 }
 
-/** @param {any} part */
+/**
+ * Return a result as a neutral one, with a line in place of each file that is no image.
+ * @param {any} part
+ */
 function neutralResult({ toolCallId: callId, toolName: name, output }) {
   const { type, value, reason = "Tool execution denied." } = output;
   const text = type === "execution-denied" ? reason : typeof value === "string" ? value : JSON.stringify(value);
   const blocks = type === "content" ? value : [{ type: "text", text }];
-  const parts = blocks.flatMap((/** @type {any} */ block) => neutralParts(block, "tool"));
-  const [content, others] = [true, false].map((isHeld) =>
-    parts.filter((/** @type {any} */ part) => (part.type !== "unknown") === isHeld),
-  );
-  const isError = !["text", "json", "content"].includes(type);
-  return [{ type: "tool_result", callId, name, content, isError }, ...others];
+  const content = blocks.map((/** @type {any} */ block) => {
+    const [neutral] = neutralParts(block, "tool");
+    if (neutral.type !== "unknown") return neutral;
+    const size = block.data ? `${block.data.length} characters` : block.url ?? JSON.stringify(block.fileId);
+    return { type: "text", text: `[${[block.type, block.mediaType, block.filename, size].filter(Boolean).join(", ")}]` };
+  });
+  return { type: "tool_result", callId, name, content, isError: !["text", "json", "content"].includes(type) };
 }
 
 /** @param {any} part */

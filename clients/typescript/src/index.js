@@ -148,7 +148,7 @@ export class Nexus {
    */
   async call(method, params, { path = "/rpc", signal, timeoutMs = this.#timeoutMs } = {}) {
     this.#lastId += 1;
-    const body = JSON.stringify({ jsonrpc: "2.0", id: this.#lastId, method, params });
+    const body = jsonOf({ jsonrpc: "2.0", id: this.#lastId, method, params });
     const wait = new Wait(signal, timeoutMs);
     try {
       const response = await this.#request(path, { method: "POST", body, signal: wait.signal }, { "Content-Type": "application/json" });
@@ -460,6 +460,16 @@ class Wait {
     const text = cause instanceof Error ? cause.message || cause.name : String(cause);
     return new NexusError("connection", `server not reached: ${text}`, { cause: error });
   }
+}
+
+/**
+ * Return JSON in which half a surrogate pair, as of an emoji that was cut, is U+FFFD: UTF-8 has none.
+ * @param {unknown} value
+ */
+function jsonOf(value) {
+  const json = JSON.stringify(value);
+  if (!/\\ud[89a-f]/.test(json)) return json;
+  return JSON.stringify(value, (_, item) => (typeof item === "string" ? item.replace(/\p{Surrogate}/gu, "\ufffd") : item));
 }
 
 /**

@@ -15,7 +15,7 @@ from nexus.engine.mirror import PlacedList
 from nexus.ledger.store import LedgerStore
 from nexus.text.message_text import with_unsendable_as_notes
 from nexus.types.ledger_entries import MessageRef
-from nexus.types.message import Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
+from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
 
 
 class ShownItem(Struct, frozen=True):
@@ -98,7 +98,14 @@ def _said(parts: Iterable[Part]) -> list[object]:
             case ToolCall(_, name, arguments):
                 said.append(("call", name, arguments))
             case ToolResult(_, content):
-                said.append(("result", content))
-            case _:
-                said.append(part)
+                said.append(("result", *map(_block, content)))
+            case Image():
+                said.append(_block(part))
     return said
+
+
+def _block(block: Text | Image) -> object:
+    """Return what a text or an image says; an image's true type may be another one than the client's."""
+    if isinstance(block, Text):
+        return block.text
+    return ("image", block.data or block.url or block.sha256)
