@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,3 +37,19 @@ def run_node(*arguments: str | Path, env: Mapping[str, str] | None = None, folde
     )
     assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-6000:]
     return ran.stdout
+
+
+def run_npm(*arguments: str | Path, folder: Path = PACKAGE) -> str:
+    """Run npm and return its output. Raises AssertionError with all that it wrote if it fails."""
+    library = _WHEEL / ("node_modules" if os.name == "nt" else "lib/node_modules")
+    return run_node(library / "npm" / "bin" / "npm-cli.js", *arguments, folder=folder)
+
+
+def install_package(folder: Path) -> Path:
+    """Pack the TypeScript client as it would be published, and unpack it for programs of a folder; return its place."""
+    (archive,) = json.loads(run_npm("pack", "--json", "--pack-destination", folder))
+    with tarfile.open(folder / archive["filename"]) as packed:
+        packed.extractall(folder / "node_modules", filter="data")
+    place = folder / "node_modules" / "nexus-context-engine"
+    (folder / "node_modules" / "package").rename(place)
+    return place

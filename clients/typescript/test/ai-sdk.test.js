@@ -1,6 +1,7 @@
 /** The middleware with the AI SDK's own functions, a scripted model and a real server. */
 
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { generateText, jsonSchema, simulateReadableStream, stepCountIs, streamText, tool, wrapLanguageModel } from "ai";
@@ -57,11 +58,11 @@ async function sessionOf(agentId, conversation) {
 test("twenty turns with parallel tools, a failed one, images, files, streams and an edit", async () => {
   const budget = 4_000;
   const agent = await nexus.createAgent({ agentId: "shop", budget });
-  const sizes = [];
+  const fits = [];
   const fit = agent.fit.bind(agent);
   agent.fit = async (...values) => {
     const fitted = await fit(...values);
-    sizes.push(fitted.tokens);
+    fits.push(fitted);
     assert.ok(fitted.tokens <= fitted.available && fitted.available <= budget);
     return fitted;
   };
@@ -104,7 +105,9 @@ test("twenty turns with parallel tools, a failed one, images, files, streams and
   assert.ok(model.prompts.at(-1).length < messages.length, "earlier messages were omitted");
   assert.equal(model.prompts[2].find((message) => message.role === "tool").content[1].output.type, "error-text");
   for (const [index, prompt] of model.prompts.entries()) assert.ok(sentTexts(prompt).some((text) => text.startsWith("Question")), `prompt ${index}`);
-  console.log(`# figures ${JSON.stringify({ calls: model.prompts.length, largest: Math.max(...sizes) })}`);
+  const texts = messages.flatMap(({ content }) => (typeof content === "string" ? content : content.map((part) => part.text ?? part.output?.value))).filter((text) => typeof text === "string");
+  const largest = Math.max(...fits.map(({ tokens }) => tokens));
+  writeFileSync(process.env.RESULT, JSON.stringify({ calls: fits.length, largest, session: fits.at(-1).session, texts }));
 });
 
 test("a prompt that fits goes out as it came, object by object", async () => {
