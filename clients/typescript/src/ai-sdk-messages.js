@@ -35,12 +35,13 @@ export function neutralParts(part, role) {
   }
   if (type === "tool-result" && role === "tool") return [neutralResult(part)];
   const data = address(part.data ?? part.url);
-  if (role !== "assistant" && IMAGE.test(type === "image-url" ? "image/*" : mediaType)) {
+  const isImage = IMAGE.test(type === "image-url" ? "image/*" : mediaType) && !data.startsWith("{");
+  if (role !== "assistant" && type !== "reasoning-file" && isImage) {
     return [{ type: "image", mediaType: mediaType ?? "image/*", [data.includes(":") ? "url" : "data"]: data }];
   }
   const value = part.result ?? part.output?.value;
   const raw = { toolCallId, name, input, value, data, mediaType, filename, approvalId, approved: part.approved, fileId: part.fileId };
-  return [{ type: "unknown", kind: type, raw: JSON.stringify(raw) }];
+  return [{ type: "unknown", kind: part.kind ?? type, raw: JSON.stringify(raw) }];
 }
 
 /**
@@ -58,12 +59,19 @@ export function changedMessage({ role, parts }, own) {
     const [part] = rest.splice(at, 1);
     return [textOf(part) === textOf(neutral) ? ownPart : { ...ownPart, output: outputOf(part, ownPart.output) }];
   });
-  return { ...own, role: own?.role ?? role, content: [...kept, ...rest.map(newPart)] };
+  const isTagged = own?.content.some((/** @type {any} */ ownPart) => ownPart.data?.type);
+  return { ...own, role: own?.role ?? role, content: [...kept, ...rest.map((part) => newPart(part, isTagged))] };
 }
 
-/** @param {any} part */
-function newPart(part) {
-  if (part.type === "image") return { type: "file", mediaType: part.mediaType, data: part.data || new URL(part.url) };
+/**
+ * @param {any} part
+ * @param {boolean} isTagged Whether the prompt's data has types, as in the AI SDK 7.
+ */
+function newPart(part, isTagged) {
+  if (part.type === "image") {
+    const data = isTagged ? { type: "data", data: part.data } : part.data;
+    return { type: "file", mediaType: part.mediaType, data };
+  }
   if (part.type !== "tool_result") return { type: "text", text: textOf(part) };
   return { type: "tool-result", toolCallId: part.callId, toolName: part.name ?? "", output: outputOf(part) };
 }
@@ -91,7 +99,8 @@ function neutralResult({ toolCallId: callId, toolName: name, output }) {
   const content = blocks.map((/** @type {any} */ block) => {
     const [neutral] = neutralParts(block, "tool");
     if (neutral.type !== "unknown") return neutral;
-    const size = block.data ? `${block.data.length} characters` : block.url ?? JSON.stringify(block.fileId);
+    const data = address(block.data ?? block.url) || JSON.stringify(block.fileId);
+    const size = data?.length > 200 ? `${data.length} characters` : data;
     return { type: "text", text: `[${[block.type, block.mediaType, block.filename, size].filter(Boolean).join(", ")}]` };
   });
   return { type: "tool_result", callId, name, content, isError: !["text", "json", "content"].includes(type) };
@@ -121,10 +130,12 @@ function parsed(input) {
 }
 
 /**
- * Return data as base64, or its address.
- * @param {Uint8Array | URL | string | undefined} data
+ * Return data as base64, its address, or the JSON of any other form.
+ * @param {any} data
+ * @returns {string}
  */
 function address(data) {
+  if (data?.type) return data.type === "data" || data.type === "url" ? address(data[data.type]) : JSON.stringify(data);
   if (!(data instanceof Uint8Array)) return data === undefined ? "" : String(data);
   let bytes = "";
   for (let start = 0; start < data.length; start += 32_768) bytes += String.fromCharCode(...data.subarray(start, start + 32_768));

@@ -1,5 +1,5 @@
 /**
- * A middleware for the AI SDK (`ai` 6): each call sends what fits of its prompt, and is recorded.
+ * A middleware for the AI SDK (`ai` 6 or 7): each call sends what fits of its prompt, and is recorded.
  *
  *     const middleware = nexusMiddleware(agent, { conversation: chatId });
  *     const model = wrapLanguageModel({ model: openai("gpt-4o"), middleware });

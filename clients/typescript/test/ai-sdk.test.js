@@ -14,6 +14,9 @@ const { NEXUS_URL: url, NEXUS_TOKEN: token } = process.env;
 const nexus = new Nexus({ url, token });
 const usage = { inputTokens: { total: 90, noCache: 10, cacheRead: 80, cacheWrite: 0 }, outputTokens: { total: 7, text: 7, reasoning: 0 } };
 
+/** Version of the AI SDK's types: v3 of `ai` 6, v4 of `ai` 7. */
+const { specificationVersion } = wrapLanguageModel({ model: { specificationVersion: "v3" }, middleware: { specificationVersion: "v3" } });
+
 /** A model that answers with what `script` returns for a prompt, and keeps the prompts. */
 function scripted(script) {
   const prompts = [];
@@ -24,7 +27,7 @@ function scripted(script) {
     return { content, finishReason: { unified, raw: unified }, usage, warnings: [], response: { modelId: "gpt-4o-2024-08-06" } };
   };
   return {
-    specificationVersion: "v3",
+    specificationVersion,
     provider: "scripted",
     modelId: "gpt-4o",
     supportedUrls: { "*/*": [/.*/] },
@@ -48,7 +51,11 @@ const says = (text) => [{ type: "text", text }];
 const call = (toolCallId, toolName, input) => ({ type: "tool-call", toolCallId, toolName, input: JSON.stringify(input) });
 const wrapped = (model, agent, options) => wrapLanguageModel({ model, middleware: nexusMiddleware(agent, options) });
 const sentTexts = (prompt) => prompt.flatMap(({ content }) => (typeof content === "string" ? [content] : content.map((part) => part.text ?? "")));
+const fileData = (data) => (specificationVersion === "v3" ? data : { type: "data", data });
 const user = (text) => ({ role: "user", content: [{ type: "text", text }] });
+
+/** Return all messages of a result; `ai` 7 has those of the last step in `response`. */
+const messagesOf = async (result) => (await result.responseMessages) ?? (await result.response).messages;
 
 async function sessionOf(agentId, conversation) {
   const { shown: _, ...place } = await nexus.agent(agentId).fit({ conversation, messages: [{ role: "user", parts: [{ type: "text", text: "?" }] }] });
@@ -94,10 +101,10 @@ test("twenty turns with parallel tools, a failed one, images, files, streams and
     if (turn % 2) {
       const result = streamText({ ...shared, messages });
       await result.consumeStream();
-      messages.push(...(await result.response).messages);
+      messages.push(...(await messagesOf(result)));
     } else {
       const result = await generateText({ ...shared, messages });
-      messages.push(...result.response.messages);
+      messages.push(...(await messagesOf(result)));
     }
     assert.equal(messages.at(-1).role, "assistant");
   }
@@ -114,7 +121,7 @@ test("a prompt that fits goes out as it came, object by object", async () => {
   const agent = await nexus.createAgent({ agentId: "laws" });
   const seeds = Number(process.env.SEEDS ?? 60);
   for (let seed = 1; seed <= seeds; seed++) {
-    const prompt = randomPrompt(seed);
+    const prompt = randomPrompt(seed, specificationVersion);
     const before = structuredClone(prompt.map(({ content }) => JSON.stringify(content)));
     const model = scripted(() => says("Yes."));
     await wrapped(model, agent, { conversation: `law-${seed}` }).doGenerate({ prompt });
@@ -129,7 +136,7 @@ test("what is left of a prompt that was cut is the prompt's own, valid, and ends
   const agent = await nexus.createAgent({ agentId: "cuts", budget: 1_500 });
   for (let seed = 1; seed <= Number(process.env.SEEDS ?? 60); seed++) {
     const random = chooser(seed);
-    const prompt = randomPrompt(seed + 10_000, { turns: 9 });
+    const prompt = randomPrompt(seed + 10_000, specificationVersion, { turns: 9 });
     for (const message of prompt) {
       for (const part of message.role === "tool" ? message.content : []) if (!random.below(3)) part.output = { type: "text", value: "detail ".repeat(900) };
     }
@@ -186,8 +193,8 @@ test("replies of each kind continue their session", async () => {
   const agent = await nexus.createAgent({ agentId: "kinds" });
   const kinds = [
     [{ type: "reasoning", text: "hm", providerMetadata: { openai: { itemId: "rs_1" } } }, ...says("Yes.")],
-    [{ type: "file", mediaType: "image/png", data: image.data }, ...says("An image.")],
-    [{ type: "file", mediaType: "audio/wav", data: new Uint8Array([1, 2, 3]) }],
+    [{ type: "file", mediaType: "image/png", data: fileData(image.data) }, ...says("An image.")],
+    [{ type: "file", mediaType: "audio/wav", data: fileData(new Uint8Array([1, 2, 3])) }],
     [{ type: "source", sourceType: "url", id: "1", url: "https://example.com" }, ...says("Cited.")],
     [{ type: "tool-call", toolCallId: "s1", toolName: "web", input: '{"b": 1, "a": 2}', providerExecuted: true }, { type: "tool-result", toolCallId: "s1", toolName: "web", result: { ok: true } }, ...says("Found.")],
   ];
@@ -199,8 +206,8 @@ test("replies of each kind continue their session", async () => {
       if (stream) {
         const result = streamText({ model, messages });
         await result.consumeStream();
-        messages.push(...(await result.response).messages);
-      } else messages.push(...(await generateText({ model, messages })).response.messages);
+        messages.push(...(await messagesOf(result)));
+      } else messages.push(...(await messagesOf(await generateText({ model, messages }))));
       const actions = [];
       const spy = Object.create(agent, { fit: { value: async (...values) => (actions.push(await agent.fit(...values)), actions.at(-1)) }, record: { value: (...values) => agent.record(...values) } });
       await generateText({ model: wrapped(scripted(() => says("Next.")), spy, { conversation }), messages: [...messages, { role: "user", content: "On." }] });

@@ -49,9 +49,31 @@ function output(random) {
   ]);
 }
 
-/** Return a valid prompt that ends with a user's message or with results. */
-export function randomPrompt(seed, { turns = 4 } = {}) {
+/** Return a part as the AI SDK 7 has it: data is tagged with its type. */
+function tagged(part, random) {
+  const { data, url: address, type, ...rest } = part;
+  if (part.output?.type === "content") return { ...part, output: { ...part.output, value: part.output.value.map((block) => tagged(block, random)) } };
+  if (type === "file-id") return { type: "file", mediaType: "application/pdf", data: { type: "reference", reference: part.fileId } };
+  if (!data && !address) return part;
+  if (!random.below(5)) return { ...rest, type: "file", data: { type: "text", text: "plain" }, mediaType: "text/plain" };
+  const value = data ?? new URL(address);
+  return { ...rest, type: "file", mediaType: part.mediaType ?? "image/*", data: value instanceof URL ? { type: "url", url: value } : { type: "data", data: value } };
+}
+
+/** Return a valid prompt that ends with a user's message or with results, in a version of the AI SDK's types. */
+export function randomPrompt(seed, version, limits) {
   const random = chooser(seed);
+  const prompt = promptOf(random, seed, limits);
+  if (version === "v3") return prompt;
+  const extra = [{ type: "custom", kind: "openai.compaction", providerOptions: { openai: { itemId: "cmp_1" } } }, { type: "reasoning-file", mediaType: "image/png", data: { type: "data", data: PNG } }];
+  return prompt.map((message) => {
+    if (message.role === "system") return message;
+    const own = message.role === "assistant" && !random.below(3) ? [random.one(extra)] : [];
+    return { ...message, content: [...own, ...message.content.map((part) => tagged(part, random))] };
+  });
+}
+
+function promptOf(random, seed, { turns = 4 } = {}) {
   const prompt = [];
   let calls = 0;
   for (let count = random.below(3); count; count--) prompt.push({ role: "system", content: random.one(["Be terse.", "Cite.", "  padded  "]), ...options(random) });
