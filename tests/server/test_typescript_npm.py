@@ -6,6 +6,7 @@ Installs into `.clients-ts` at the top of the repository, once (130 MB).
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,13 +19,16 @@ from filelock import FileLock
 import nexus
 from contracts.modules import ROOT
 from nexus.server.client import Client
+from nexus.testing.model_server import model_server, reply
 from nexus.types.message import Text, Thinking, ToolResult
 from server.running import process
 from support.node import PACKAGE, install_package, run_node, run_npm
+from support.responses_body import check_responses
 
 pytestmark = pytest.mark.slow
 
 FOLDER = ROOT / ".clients-ts"
+PAGE = ROOT / "docs" / "adapters" / "ai-sdk.md"
 TOOLS = {"@types/json-schema": "7.0.15", "@types/node": "24.19.4", "typescript": "7.0.2"}
 PACKAGES = {
     "6": {"ai": "6.0.326", "@ai-sdk/openai": "3.0.141", "zod": "4.1.8", **TOOLS},
@@ -132,6 +136,47 @@ def test_middleware_in_the_ai_sdk(modules: Path, tmp_path: Path, monkeypatch: py
     result = json.loads(result_file.read_text("utf-8"))
     _check_recorded(tmp_path, result["session"], result["texts"])
     print(f"{result['calls']} calls, the largest of {result['largest']:,} tokens")
+
+
+CHAT = """
+const messages: ModelMessage[] = [];
+for (const question of ["Which index?", "Why?", "Is there another one?"]) {
+  messages.push({ role: "user", content: question });
+  messages.push({ role: "assistant", content: await answer("7f3a", messages).text });
+}
+console.log(JSON.stringify(messages.map((message) => message.content)));
+"""
+
+
+def test_program_of_the_page_talks_to_a_provider(modules: Path, tmp_path: Path) -> None:
+    install_package(tmp_path)
+    link_modules(modules, tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}', "utf-8")
+    (block,) = re.findall(r"^```ts\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    program = block.replace("new Nexus({", "new Nexus({ url: process.env.NEXUS_URL!,") + CHAT
+    (tmp_path / "program.ts").write_text(program, "utf-8")
+    options = (
+        "--strict",
+        "--noEmit",
+        "--skipLibCheck",
+        "--target",
+        "es2022",
+        "--module",
+        "nodenext",
+        "--types",
+        "node",
+    )
+    compile_types(modules, *options, "program.ts", folder=tmp_path)
+    with model_server(reply("A GIN index.")) as model, process(tmp_path, "--model", "gpt-4o") as server:
+        env = {"NEXUS_URL": server.url, "NEXUS_TOKEN": server.token}
+        provider = {"OPENAI_BASE_URL": model.openai_url, "OPENAI_API_KEY": "none"}
+        printed = json.loads(run_node("program.ts", env={**env, **provider}, folder=tmp_path))
+        (info,) = Client(server.url, server.token).list_agents()
+        bodies = model.bodies
+    assert printed[1::2] == ["A GIN index."] * 3
+    assert info.agent_id == "shop"
+    assert [len(body["input"]) for body in bodies] == [1, 3, 5]
+    assert [check_responses({**body, "stream": False}) for body in bodies] == [[], [], []]
 
 
 def _check_recorded(folder: Path, session: str, texts: Sequence[str]) -> None:
