@@ -176,7 +176,7 @@ def test_program_of_the_page_talks_to_a_provider(modules: Path, tmp_path: Path) 
     assert printed[1::2] == ["A GIN index."] * 3
     assert info.agent_id == "shop"
     assert [len(body["input"]) for body in bodies] == [1, 3, 5]
-    assert [check_responses({**body, "stream": False}) for body in bodies] == [[], [], []]
+    assert [check_responses({**body, "stream": False, "store": False}) for body in bodies] == [[], [], []]
 
 
 def _check_recorded(folder: Path, session: str, texts: Sequence[str]) -> None:

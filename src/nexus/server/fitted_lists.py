@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from nexus.context import AssembledContext
 from nexus.engine import Engine
-from nexus.engine.mirror.shown import shown_items
+from nexus.engine.mirror.shown_items import shown_items
 from nexus.errors import BadSetting
 from nexus.providers.replies import read_reply
 from nexus.server import forms
@@ -36,7 +36,7 @@ def fit_list(
         context_id="",
         session=ctx.mirrored.session,
         model=ctx.model,
-        shown=tuple(_shown(nx, ctx, params)),
+        shown=tuple(_shown_messages(nx, ctx, params)),
         tokens=ctx.token_budget.used.total,
         available=ctx.token_budget.available,
         action=ctx.mirrored.action,
@@ -68,7 +68,7 @@ def _neutral(message: forms.ListMessage, model_format: ProviderFormat) -> Messag
     return with_received(neutral, model_format, [{"role": message.role, "content": content}])
 
 
-def _shown(nx: Engine, ctx: AssembledContext, params: forms.Fit) -> Iterator[forms.ShownMessage]:
+def _shown_messages(nx: Engine, ctx: AssembledContext, params: forms.Fit) -> Iterator[forms.ShownMessage]:
     """Yield what to send of a list: the system messages that open it, unless the system prompt has more, and the rest."""
     head = [*takewhile(lambda message: message.role == "system", params.messages)]
     texts = ("\n".join(part.text for part in message.parts if isinstance(part, Text)) for message in head)

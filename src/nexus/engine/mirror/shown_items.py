@@ -35,12 +35,12 @@ def shown_items(ctx: AssembledContext, store: LedgerStore) -> tuple[ShownItem, .
     assert ctx.mirrored is not None
     assert isinstance(ctx.mirrored.state, PlacedList)
     placed = ctx.mirrored.state
-    sent = ctx.sent_messages
-    event_start = len(sent) - len(ctx.current)
+    entries = ctx.sent_messages
+    event_start = len(entries) - len(ctx.current)
     indexes = {ref: index for index, ref in enumerate(_refs(placed, store))}
-    history = [(entry, None if entry.ref is None else indexes.get(entry.ref)) for entry in sent[:event_start]]
-    event = zip(sent[event_start:], _event_indexes(placed, sent[event_start:]), strict=True)
-    return tuple(_shown(placed, entry, index) for entry, index in (*history, *event))
+    history = [(entry, None if entry.ref is None else indexes.get(entry.ref)) for entry in entries[:event_start]]
+    event = zip(entries[event_start:], _event_indexes(placed, entries[event_start:]), strict=True)
+    return tuple(_shown_item(placed, entry, index) for entry, index in (*history, *event))
 
 
 def _refs(placed: PlacedList, store: LedgerStore) -> Iterator[MessageRef]:
@@ -54,11 +54,11 @@ def _refs(placed: PlacedList, store: LedgerStore) -> Iterator[MessageRef]:
             yield MessageRef(seq, 0)
 
 
-def _event_indexes(placed: PlacedList, sent: Sequence[SentMessage]) -> list[int | None]:
+def _event_indexes(placed: PlacedList, entries: Sequence[SentMessage]) -> list[int | None]:
     """Return the index of the list's message of each message of the event, which no cut omits."""
     waiting = list(range(placed.client.history_length, len(placed.messages)))
-    found: list[int | None] = []
-    for entry in sent:
+    indexes: list[int | None] = []
+    for entry in entries:
         calls = _call_ids(entry.message)
         index = None
         if entry.state != "synthetic":
@@ -66,42 +66,43 @@ def _event_indexes(placed: PlacedList, sent: Sequence[SentMessage]) -> list[int 
             index = next((i for i in same_role if _call_ids(placed.messages[i]) == calls), None)
         if index is not None:
             waiting.remove(index)
-        found.append(index)
-    return found
+        indexes.append(index)
+    return indexes
 
 
 def _call_ids(message: Message) -> list[str]:
     return [result.call_id for result in message.results()]
 
 
-def _shown(placed: PlacedList, entry: SentMessage, index: int | None) -> ShownItem:
+def _shown_item(placed: PlacedList, entry: SentMessage, index: int | None) -> ShownItem:
     if index is None:
         return ShownItem(None, entry.message)
     item = placed.client.items[index]
-    own = placed.messages[index]
-    said = _said(entry.message.parts)
-    if entry.state == "unchanged" or said in (_said(own.parts), _said(with_unsendable_as_notes(own).parts)):
+    listed = placed.messages[index]
+    content = _content(entry.message.parts)
+    as_listed = (_content(listed.parts), _content(with_unsendable_as_notes(listed).parts))
+    if entry.state == "unchanged" or content in as_listed:
         return ShownItem(item, None)
     return ShownItem(item, entry.message)
 
 
-def _said(parts: Iterable[Part]) -> list[object]:
+def _content(parts: Iterable[Part]) -> list[object]:
     """Return what parts say, without what only some models are sent, and without ids, which may be made valid."""
-    said: list[object] = []
+    content: list[object] = []
     for part in parts:
         match part:
             case Thinking() | Unknown() | Note(kind="memory"):
                 pass
             case Text(text) | Note(text=text):
                 if text.strip():
-                    said.append(text)
+                    content.append(text)
             case ToolCall(_, name, arguments):
-                said.append(("call", name, arguments))
-            case ToolResult(_, content):
-                said.append(("result", *map(_block, content)))
+                content.append(("call", name, arguments))
+            case ToolResult(_, blocks):
+                content.append(("result", *map(_block, blocks)))
             case Image():
-                said.append(_block(part))
-    return said
+                content.append(_block(part))
+    return content
 
 
 def _block(block: Text | Image) -> object:
