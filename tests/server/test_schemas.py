@@ -81,6 +81,7 @@ def test_values_agree_with_their_schemas(tmp_path: Path) -> None:
         ("assemble", {}, "/agent/a"),
         ("record", {"reply": "Hello."}, "/agent/a"),
         ("mirror", {"messages": [{"role": "user", "content": "Hi"}]}, "/agent/a"),
+        ("fit", {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Hi"}]}]}, "/agent/a"),
         ("fork", {"new_agent_id": "b"}, "/agent/a"),
         ("list_agents", {}, "/rpc"),
         ("shutdown", {}, "/agent/b"),

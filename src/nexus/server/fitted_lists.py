@@ -64,8 +64,9 @@ def _neutral(message: forms.ListMessage, model_format: ProviderFormat) -> Messag
     neutral = Message(message.role, message.parts)
     if not any(isinstance(part, Unknown) for part in message.parts):
         return neutral
-    content = cast("list[Any]", msgspec.to_builtins(message.parts))
-    return with_received(neutral, model_format, [{"role": message.role, "content": content}])
+    parts = cast("list[Any]", msgspec.to_builtins(message.parts))
+    field = "parts" if model_format == "gemini" else "content"
+    return with_received(neutral, model_format, [{"role": message.role, field: parts}])
 
 
 def _shown_messages(nx: Engine, ctx: AssembledContext, params: forms.Fit) -> Iterator[forms.ShownMessage]:

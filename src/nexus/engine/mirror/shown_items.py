@@ -96,8 +96,8 @@ def _content(parts: Iterable[Part]) -> list[object]:
             case Text(text) | Note(text=text):
                 if text.strip():
                     content.append(text)
-            case ToolCall(_, name, arguments):
-                content.append(("call", name, arguments))
+            case ToolCall():  # its id, name or arguments may be made valid, but no cut shortens them
+                content.append("call")
             case ToolResult(_, blocks):
                 content.append(("result", *map(_block, blocks)))
             case Image():
