@@ -68,4 +68,4 @@ dist: $(STAMP)  ## wheel and sdist in dist/, checked: the wheel is installed wit
 	$(BIN)/python scripts/check_dist.py $(DIST_PYTHONS)
 
 clean:
-	rm -rf .venv .clients .conformance .frameworks demo .bench build dist
+	rm -rf .venv .clients .clients-ts .conformance .frameworks clients/typescript/node_modules demo .bench build dist

@@ -10,7 +10,7 @@ from nexus.server.methods import METHODS
 from nexus.server.openrpc import schemas
 from nexus.server.service import DISCOVER
 
-FILE = Path(__file__).parent.parent / "src" / "nexus" / "server" / "nexus.d.ts"
+FILE = Path(__file__).parent.parent / "clients" / "typescript" / "src" / "server.d.ts"
 
 HEAD = """/**
  * Types of the methods of `nexus serve`, in snake_case as they are sent and returned by default.

@@ -145,6 +145,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "record": {"reply": "x"},
     "fail": {"error": "x"},
     "mirror": {"messages": [{"role": "user", "content": SECRET}]},
+    "fit": {"messages": [{"role": "user", "parts": [{"type": "text", "text": SECRET}]}]},
     "fork": {"new_agent_id": "copy"},
 }
 

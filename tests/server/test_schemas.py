@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from jsonschema import Draft202012Validator
 
 from contracts.modules import ROOT
@@ -20,11 +16,12 @@ from nexus.server.openrpc import openrpc, schemas
 from nexus.testing.model_server import reply
 from nexus.types.settings import Settings
 from server.running import TOKEN, running
+from support.node import install_package, run_node
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import build_server_types
 
-JS_LINES = 40
+JS_LINES = 20
 
 
 def javascript() -> str:
@@ -84,6 +81,7 @@ def test_values_agree_with_their_schemas(tmp_path: Path) -> None:
         ("assemble", {}, "/agent/a"),
         ("record", {"reply": "Hello."}, "/agent/a"),
         ("mirror", {"messages": [{"role": "user", "content": "Hi"}]}, "/agent/a"),
+        ("fit", {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Hi"}]}]}, "/agent/a"),
         ("fork", {"new_agent_id": "b"}, "/agent/a"),
         ("list_agents", {}, "/rpc"),
         ("shutdown", {}, "/agent/b"),
@@ -105,17 +103,13 @@ def test_names_in_camel_case_are_unique() -> None:
         assert len({forms.camel(name) for name in names}) == len(names)
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_javascript_program_of_the_docs_runs(tmp_path: Path) -> None:
+    install_package(tmp_path)
     program = tmp_path / "client.mjs"
     program.write_text(javascript(), "utf-8")
     with running(tmp_path, reply("A GIN index.")) as server:
-        environment = {**os.environ, "NEXUS_URL": server.url, "NEXUS_TOKEN": TOKEN}
-        ran = subprocess.run(
-            ["node", str(program)], capture_output=True, text=True, env=environment, check=False, timeout=120
-        )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout == "A GIN index.\nmail-17: A GIN index.\n"
+        printed = run_node(program, env={"NEXUS_URL": server.url, "NEXUS_TOKEN": TOKEN}, folder=tmp_path)
+    assert printed == "A GIN index.\nmail-17: A GIN index.\n"
 
 
 def test_javascript_program_of_the_docs_is_short() -> None:

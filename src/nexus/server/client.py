@@ -228,9 +228,15 @@ class AgentClient:
         params = forms.Assemble(tuple(results), tuple(tools), model, format)
         return self._call("assemble", params, forms.AssembledBody)
 
-    def record(self, reply: dict[str, Any] | str, context_id: str = "") -> forms.RecordResult:
-        """Store the reply to an assembled context."""
-        return self._call("record", forms.RecordReply(reply, context_id), forms.RecordResult)
+    def record(
+        self,
+        reply: dict[str, Any] | str | None = None,
+        context_id: str = "",
+        *,
+        result: forms.ReplyResult | None = None,
+    ) -> forms.RecordResult:
+        """Store the reply to an assembled context: a provider's response or a text, or a `result` in neutral parts."""
+        return self._call("record", forms.RecordReply(reply, context_id, result), forms.RecordResult)
 
     def fail(
         self, error: str, kind: forms.FailureKind = "error", partial: str = "", *, turn: int = 0
@@ -252,6 +258,19 @@ class AgentClient:
         """Assemble the request body for a program that has its whole message list."""
         params = forms.Mirror(tuple(messages), tuple(tools), model, format, reserve, conversation, window)
         return self._call("mirror", params, forms.AssembledBody)
+
+    def fit(
+        self,
+        messages: Sequence[forms.ListMessage],
+        tools: Sequence[dict[str, Any]] = (),
+        model: str = "",
+        reserve: int = 0,
+        *,
+        conversation: str = "",
+    ) -> forms.FittedList:
+        """Return which messages to send, for a program that has its whole list in types of its own."""
+        params = forms.Fit(tuple(messages), tuple(tools), model, reserve, conversation)
+        return self._call("fit", params, forms.FittedList)
 
     def _call(self, method: str, params: Struct, kind: type[Result]) -> Result:
         return self._client.call(method, params, kind, self._path)

@@ -21,7 +21,8 @@ from nexus.providers.errors.failures import FailureKind
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.decoding import decodable
-from nexus.types.message import Message, ToolCall
+from nexus.types.message import Message, Part, Role, ToolCall
+from nexus.types.request import TokenUsage
 from nexus.types.settings import Settings
 
 Case: TypeAlias = Literal["snake", "camel"]
@@ -271,13 +272,26 @@ class AssembledBody(Struct, frozen=True):
     """Of `mirror`: what `record` will do with the session."""
 
 
+class ReplyResult(Struct, frozen=True, forbid_unknown_fields=True):
+    """A reply of a program whose messages are not a provider's."""
+
+    parts: tuple[Part, ...]
+    usage: TokenUsage = TokenUsage()
+    stop_reason: str = ""
+    """In the words of any provider."""
+    model: str = ""
+    """The model that answered; by default the context's."""
+
+
 class RecordReply(Struct, frozen=True, forbid_unknown_fields=True):
     """The provider's reply."""
 
-    reply: dict[str, Any] | str
+    reply: dict[str, Any] | str | None = None
     """The provider's response, or the text."""
     context_id: str = ""
     """The context that was sent; by default the open turn's."""
+    result: ReplyResult | None = None
+    """The reply in neutral parts, in place of `reply`."""
 
 
 class RecordResult(Struct, frozen=True):
@@ -317,6 +331,50 @@ class Mirror(Struct, frozen=True, forbid_unknown_fields=True):
     """Id of the conversation, if the caller has one: its lists are compared with each other alone."""
     window: bool = False
     """True if the list may lack earlier messages, which are then put back in front."""
+
+
+class ListMessage(Struct, frozen=True, forbid_unknown_fields=True):
+    """A neutral message of a program's list."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    """A part of kind `unknown` has in `raw` what no other kind can hold, such as a file: it is kept and counted."""
+
+
+class Fit(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole message list of a program that sends messages of its own types."""
+
+    messages: tuple[ListMessage, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    model: str = ""
+    reserve: int = 0
+    """Tokens that the caller adds to the request itself."""
+    conversation: str = ""
+    """Id of the conversation, if the caller has one: its lists are compared with each other alone."""
+
+
+class ShownMessage(Struct, frozen=True):
+    """A message to send."""
+
+    item: int | UnsetType = UNSET
+    """Index of the list's message that it is made from; none for an omission notice and the like."""
+    message: ListMessage | UnsetType = UNSET
+    """The message to send instead; without it, send the list's own."""
+
+
+class FittedList(Struct, frozen=True):
+    """The messages to send, in order, and their size."""
+
+    context_id: str
+    """Pass it to `record`."""
+    session: str
+    model: str
+    shown: tuple[ShownMessage, ...]
+    tokens: int
+    available: int
+    action: Literal["append", "fork", "new", "repeat"]
+    """What `record` will do with the session."""
+    warnings: tuple[ContextWarning, ...] = ()
 
 
 ExplainResult: TypeAlias = Explanation
@@ -394,6 +452,11 @@ def _snake(value: Any, info: msgspec.inspect.Type) -> Any:
         return plain
     if isinstance(info, msgspec.inspect.VarTupleType) and isinstance(value, list):
         return [_snake(item, info.item_type) for item in cast("list[Any]", value)]
+    if isinstance(info, msgspec.inspect.UnionType) and isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        structs = [kind for kind in info.types if isinstance(kind, msgspec.inspect.StructType)]
+        struct = next((kind for kind in structs if kind.tag in (None, fields.get("type"))), None)
+        return fields if struct is None else _snake(fields, struct)
     return value
 
 

@@ -1,8 +1,8 @@
 """The methods of the server, and the table of them: everything else about a method is made from its row.
 
 Methods of the server take the tenant's engine, methods of an agent its stored settings too. `send` hands the message to
-the broker, so an accepted one survives a kill; `begin`, `assemble`, `record`, `fail` and `mirror` are for programs that
-call the model themselves.
+the broker, so an accepted one survives a kill; `begin`, `assemble`, `record`, `fail`, `mirror` and `fit` are for programs
+that call the model themselves.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from nexus.ledger.lease import SessionLease, async_session_lease, async_session_
 from nexus.ledger.replay import messages_from
 from nexus.ledger.sessions import Lease, QueuedEvent
 from nexus.ledger.unrecorded_replies import is_of_storage
-from nexus.providers.replies import read_reply
 from nexus.providers.server_edits import has_compaction
 from nexus.server import forms
 from nexus.server.agents import StoredAgent, event_id
 from nexus.server.contexts import WaitingContext, waiting_context
+from nexus.server.fitted_lists import fit_list, reply_of
 from nexus.server.forms import message_text, request_key
 from nexus.server.jsonrpc import INVALID_PARAMS, SERVER_ERROR, RpcError
 from nexus.server.tenants import Tenant, Tenants
@@ -55,7 +55,7 @@ from nexus.summarization import NOTHING
 from nexus.text.as_received import ReceivedFormat
 from nexus.types.block import ContextWarning
 from nexus.types.ledger_entries import Committed
-from nexus.types.message import Text, assistant
+from nexus.types.message import Text
 from nexus.types.request import AgentResult, Event
 from nexus.types.settings import CallArguments
 
@@ -292,10 +292,7 @@ async def assemble(call: Call, params: forms.Assemble) -> forms.AssembledBody:
 async def record(call: Call, params: forms.RecordReply) -> forms.RecordResult:
     """Store the reply to an assembled context. The same reply again adds nothing."""
     nx = call.tenant.nx
-    if isinstance(params.reply, str):
-        reply = AgentResult((assistant(params.reply),))
-    else:
-        reply = read_reply(params.reply)
+    reply = reply_of(params)
     ctx = None
     if params.context_id:
         ctx = call.tenant.contexts.get(_context_key(call, params.context_id))
@@ -359,6 +356,16 @@ async def mirror(call: Call, params: forms.Mirror) -> forms.AssembledBody:
     return await _assembled(call, lambda: waiting_context(mirror_list()), params.format)
 
 
+async def fit(call: Call, params: forms.Fit) -> forms.FittedList:
+    """Say which messages to send, for a program that has its whole list in types of its own."""
+    options: CallArguments = {**call.agent.options, "tools": params.tools}
+    if params.model:
+        options["model"] = params.model
+    nx = call.tenant.nx
+    context, answer = await nx.run(partial(fit_list, nx.engine, params, f"agent:{call.label}", options))
+    return replace(answer, context_id=_keep(call, context))
+
+
 # shared by methods -------------------------------------------------------------------------------------------------
 
 _MIRRORED = "list-"
@@ -384,15 +391,11 @@ async def _assembled(
 
     context, chosen, body = await call.tenant.nx.run(run)
     ctx = context.ctx
-    stored = ctx.provenance.stored_event
     mirrored = ctx.mirrored
-    turn = stored.turn if stored is not None else 0
-    context_id = f"{_MIRRORED if mirrored is not None else ''}{turn}-{uuid.uuid4().hex[:16]}"
-    call.tenant.contexts.keep(_context_key(call, context_id), context)
     result = forms.AssembledBody(
-        context_id=context_id,
+        context_id=_keep(call, context),
         session=ctx.session_label,
-        turn=turn,
+        turn=_turn_number(ctx),
         model=ctx.model,
         provider=ctx.provider,
         format=chosen,
@@ -404,6 +407,19 @@ async def _assembled(
     if mirrored is None:
         return result
     return replace(result, session=mirrored.session, action=mirrored.action)
+
+
+def _keep(call: Call, context: WaitingContext) -> str:
+    """Keep a context for `record`, and return its id."""
+    prefix = _MIRRORED if context.ctx.mirrored is not None else ""
+    context_id = f"{prefix}{_turn_number(context.ctx)}-{uuid.uuid4().hex[:16]}"
+    call.tenant.contexts.keep(_context_key(call, context_id), context)
+    return context_id
+
+
+def _turn_number(ctx: AssembledContext) -> int:
+    stored = ctx.provenance.stored_event
+    return stored.turn if stored is not None else 0
 
 
 def _context_key(call: Call, context_id: str) -> str:
@@ -571,5 +587,6 @@ METHODS: dict[str, Method] = {
     "record": Method("agent", forms.RecordReply, forms.RecordResult, record, may_be_closed=True),
     "fail": Method("agent", forms.Fail, forms.TurnState, fail, may_be_closed=True),
     "mirror": Method("agent", forms.Mirror, forms.AssembledBody, mirror),
+    "fit": Method("agent", forms.Fit, forms.FittedList, fit),
 }
 """All methods but `rpc.discover`, which describes them."""

@@ -63,6 +63,8 @@ class ClientList:
     """Beginning and end of each text of its system messages in `system`."""
     system_names: tuple[tuple[int, int, str], ...] = ()
     """Beginning, end and name of each of its system messages in `system`, if one has a name."""
+    items: tuple[int, ...] = ()
+    """Index of the list's first item of each message."""
     pins: tuple[int, ...] = ()
     """Indexes of the messages that no cut omits."""
     restored_count: int = 0
@@ -170,7 +172,9 @@ class CallerLists:
         parts = text_positions(read.system_texts)
         client = ClientList(scope, system, read.messages, read.keys, read.chain, history_length, read.form, parts)
         names = named_positions(read.system, read.names)
-        client = dataclasses.replace(client, pins=self._pinned(read, pins), system_names=names)
+        client = dataclasses.replace(
+            client, items=tuple(read.firsts), pins=self._pinned(read, pins), system_names=names
+        )
         with self._ledger.store.snapshot():
             place = self._finder.find(scope.root, client.keys)
             if is_window and place.stored_count < client.history_length:

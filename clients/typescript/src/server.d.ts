@@ -204,6 +204,27 @@ export interface Fail {
   turn?: number;
 }
 
+/** The whole message list of a program that sends messages of its own types. */
+export interface Fit {
+  messages: ListMessage[];
+  tools?: { [key: string]: unknown }[];
+  model?: string;
+  reserve?: number;
+  conversation?: string;
+}
+
+/** The messages to send, in order, and their size. */
+export interface FittedList {
+  context_id: string;
+  session: string;
+  model: string;
+  shown: ShownMessage[];
+  tokens: number;
+  available: number;
+  action: "append" | "fork" | "new" | "repeat";
+  warnings?: ContextWarning[];
+}
+
 /** A new agent with this one's settings and its history up to a turn. */
 export interface Fork {
   new_agent_id?: string | null;
@@ -225,6 +246,12 @@ export interface Image {
   width?: number;
   height?: number;
   sha256?: string;
+}
+
+/** A neutral message of a program's list. */
+export interface ListMessage {
+  role: "assistant" | "system" | "tool" | "user";
+  parts: (Text | Image | Thinking | ToolCall | ToolResult | Note | Unknown)[];
 }
 
 /** One message. */
@@ -284,8 +311,9 @@ export interface Reasoning {
 
 /** The provider's reply. */
 export interface RecordReply {
-  reply: { [key: string]: unknown } | string;
+  reply?: { [key: string]: unknown } | string | null;
   context_id?: string;
+  result?: ReplyResult | null;
 }
 
 /** The stored reply. `tool_calls` are to be run, and their results passed to `assemble`. */
@@ -295,6 +323,14 @@ export interface RecordResult {
   status: string;
   tool_calls?: ToolCall[];
   warnings?: ContextWarning[];
+}
+
+/** A reply of a program whose messages are not a provider's. */
+export interface ReplyResult {
+  parts: (Text | Image | Thinking | ToolCall | ToolResult | Note | Unknown)[];
+  usage?: TokenUsage;
+  stop_reason?: string;
+  model?: string;
 }
 
 /** A call of the model failed and is made again. It withdraws the tokens and the reasoning of the failed call. */
@@ -322,6 +358,12 @@ export interface SendResult {
 export interface ServerStopping {
   success: boolean;
   message: string;
+}
+
+/** A message to send. */
+export interface ShownMessage {
+  item?: number;
+  message?: ListMessage;
 }
 
 /** The turn is complete and stored. */
@@ -480,6 +522,8 @@ export interface Methods {
   fail: { params: Fail; result: TurnState };
   /** Assemble the request body for a program that has the whole message list of its conversation. */
   mirror: { params: Mirror; result: AssembledBody };
+  /** Say which messages to send, for a program that has its whole list in types of its own. */
+  fit: { params: Fit; result: FittedList };
   "rpc.discover": { params: NoParams; result: { [key: string]: unknown } };
 }
 
