@@ -14,7 +14,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 import nexus
-from adapters.langchain_adapter import NexusMiddleware
+from nexus.adapters.langchain import NexusMiddleware
 from nexus.testing.model_server import model_server
 from support.agent_model import BUDGET, AgentModel, run_figures, said, words
 
@@ -42,7 +42,7 @@ def test_threads_with_the_same_words_are_sessions_of_their_own() -> None:
             for thread in ("a", "b"):
                 agent.invoke({"messages": [("user", text)]}, {"configurable": {"thread_id": thread}})
         first, second = nx.sessions()
-        assert {label.partition("~")[0] for label in (first.label, second.label)} == {"mirror/a", "mirror/b"}
+        assert {label.partition("~")[0] for label in (first.label, second.label)} == {"langchain/a", "langchain/b"}
         assert said(nx.history(first.label)) == said(nx.history(second.label))
     assert not model.problems
 
