@@ -96,7 +96,8 @@ class NexusChatMessageHistory(BaseChatMessageHistory):
         messages: list[lc.BaseMessage] = []
         with suppress(nexus.NoSuchSession):
             for entry in self.nx.engine.entries(self.session):
-                messages = [] if entry.kind == "clear" else messages
+                if entry.kind == "clear":
+                    messages = []
                 messages += (message for row in entry.rows for message in restored_messages(row.message))
         return messages
 

@@ -26,7 +26,7 @@ def neutral_message(message: Any) -> nexus.Message:
     role = "assistant" if is_reply else "tool" if is_result else "system" if message.type == "system" else "user"
     item: dict[str, Any] = {"role": role, "content": message.content}
     if isinstance(message.content, list):
-        blocks: list[Any] = message.content
+        blocks = cast("list[Any]", message.content)
         item["content"] = [_block(b) for b in blocks if isinstance(b, str) or b.get("type") not in _CALLS]
     if message.name:
         item["name"] = message.name
