@@ -7,16 +7,15 @@ import base64
 import io
 import logging
 import random
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import PIL.Image
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelCallLimitMiddleware, ModelFallbackMiddleware, ModelRequest, ModelResponse
@@ -218,13 +217,14 @@ def test_calls_in_flight_of_one_thread_lose_nothing() -> None:
 
 TEXTS = st.text(max_size=30)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | TEXTS,
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=5,
 )
 OBJECTS = st.dictionaries(TEXTS, JSON, max_size=3)
 IDS = st.none() | st.text("abcxyz_0123", min_size=1, max_size=12)
 DATA = st.binary(min_size=1, max_size=60).map(lambda data: base64.b64encode(data).decode())
+IMAGES = st.sampled_from([png("1"), png("2")])
 
 
 def block(kind: str, **fields: Any) -> Any:
@@ -236,11 +236,16 @@ def blocks_of(texts: Any) -> Any:
         texts,
         block("text", text=texts),
         block("text", text=texts, annotations=st.lists(OBJECTS, max_size=1)),
-        block("image", base64=DATA, mime_type=st.just("image/png")),
+        block("image", base64=IMAGES, mime_type=st.just("image/png")),
         block("image", url=st.just("https://example.org/a.png")),
         block("image", file_id=TEXTS),
         block("image_url", image_url=st.fixed_dictionaries({"url": st.just("https://example.org/b.png")})),
-        block("image", source=st.fixed_dictionaries({"type": st.just("base64"), "media_type": TEXTS, "data": DATA})),
+        block(
+            "image",
+            source=st.fixed_dictionaries(
+                {"type": st.just("base64"), "media_type": st.just("image/png"), "data": IMAGES}
+            ),
+        ),
         *(block(kind, base64=DATA, mime_type=st.just("x/y")) for kind in ("audio", "file", "video")),
         block("text-plain", text=texts, mime_type=st.just("text/plain")),
         block("non_standard", value=OBJECTS),
@@ -295,6 +300,7 @@ MESSAGES = st.one_of(
 )
 
 
+@settings(max_examples=60)
 @given(st.lists(MESSAGES, max_size=6))
 def test_history_returns_every_message_as_it_was(messages: list[BaseMessage]) -> None:
     with nexus.open(ledger=":memory:") as nx:
@@ -329,9 +335,9 @@ def conversations(draw: Any) -> list[BaseMessage]:
     return messages
 
 
-@pytest.mark.parametrize("name", ["gpt-4o", "claude-sonnet-5-5", "gemini-2.5-pro", "some-local-model"])
-@given(conversations())
-def test_unchanged_messages_are_sent_as_the_same_objects(name: str, messages: list[BaseMessage]) -> None:
+@settings(max_examples=60)
+@given(conversations(), st.sampled_from(["gpt-4o", "claude-sonnet-5-5", "gemini-2.5-pro", "some-local-model"]))
+def test_unchanged_messages_are_sent_as_the_same_objects(messages: list[BaseMessage], name: str) -> None:
     sent: list[Any] = []
     with nexus.open(ledger=":memory:") as nx:
         middleware = NexusMiddleware(nx, conversation="c")
@@ -340,3 +346,191 @@ def test_unchanged_messages_are_sent_as_the_same_objects(name: str, messages: li
         assert [id(message) for message in sent[0].messages] == [id(message) for message in messages]
         (session,) = nx.sessions()
         assert whole(nx, session.label)[:-1] == messages
+
+
+def test_broken_calls_of_a_model_are_made_valid() -> None:
+    broken = AIMessage("", invalid_tool_calls=[{"id": "c1", "name": "lookup", "args": '{"q": ', "error": "broken"}])
+    messages = [HumanMessage("Look."), broken, HumanMessage("And?")]
+    sent: list[Any] = []
+    with nexus.open(ledger=":memory:") as nx:
+        middleware = NexusMiddleware(nx, conversation="c")
+        middleware.wrap_model_call(request_for(messages), lambda fitted: sent.append(fitted) or answer()(fitted))
+        assert whole(nx, nx.sessions()[0].label)[:-1] == messages
+    assert [message.type for message in sent[0].messages] == ["human", "ai", "tool", "human"]
+    assert sent[0].messages[1].tool_calls[0]["args"] == {"_unparsed": '{"q": '}
+    assert sent[0].messages[0] is messages[0] and sent[0].messages[3] is messages[2]
+
+
+def test_system_messages_and_replies_at_the_end_are_sent_as_they_are() -> None:
+    """Another agent of the graph may have spoken last."""
+    messages = [SystemMessage("Be brief."), HumanMessage("Plan it."), AIMessage("Planned.", name="planner")]
+    sent: list[Any] = []
+    with nexus.open(ledger=":memory:") as nx:
+        middleware = NexusMiddleware(nx, conversation="c", budget=1_000)
+        middleware.wrap_model_call(request_for(messages), lambda fitted: sent.append(fitted) or answer()(fitted))
+        assert [id(message) for message in sent[0].messages] == [id(message) for message in messages]
+        (session,) = nx.sessions()
+        assert [m.content for m in whole(nx, session.label)] == ["Plan it.", "Planned.", "Done."]
+        more = request_for([*messages, AIMessage("Done."), HumanMessage("Thanks.")])
+        middleware.wrap_model_call(more, answer("Gladly."))
+        assert len(nx.history(session.label)) == 5 and len(nx.sessions()) == 1
+
+
+# calls -----------------------------------------------------------------------------------------------------------
+
+
+def test_usage_stop_reason_and_model_are_recorded() -> None:
+    used = {"input_tokens": 900, "output_tokens": 20, "total_tokens": 920}
+    details = {
+        "cache_read": 500,
+        "cache_creation": 0,
+        "ephemeral_5m_input_tokens": 100,
+        "ephemeral_1h_input_tokens": 50,
+    }
+    usage = {**used, "input_token_details": details, "output_token_details": {"reasoning": 7}}
+    metadata = {"stop_reason": "max_tokens", "model_name": "claude-sonnet-5-5-20260801"}
+    with nexus.open(ledger=":memory:") as nx:
+        middleware = NexusMiddleware(nx, conversation="c")
+        request = request_for([HumanMessage("Hi")], name="claude-sonnet-5-5")
+        middleware.wrap_model_call(request, answer(usage_metadata=usage, response_metadata=metadata))
+        (entry,) = [e for e in nx.entries(nx.sessions()[0].label) if "usage" in e.body]
+        assert entry.body["usage"] == {
+            "input_tokens": 900,
+            "output_tokens": 20,
+            "cache_read_tokens": 500,
+            "cache_write_tokens": 150,
+            "reasoning_tokens": 7,
+            "cache_write_1h_tokens": 50,
+        }
+        assert entry.body["stop_reason"] == "max_tokens"
+
+
+def test_model_that_reports_cached_tokens_is_recorded_with_them() -> None:
+    with nexus.open(ledger=":memory:") as nx, chats(reply("Hi.", input_tokens=90, cache_read_tokens=64)) as chat:
+        agent: Any = create_agent(chat, [], middleware=[NexusMiddleware(nx)])
+        agent.invoke({"messages": [("user", "Hello")]}, thread("t"))
+        (entry,) = [e for e in nx.entries(nx.sessions()[0].label) if "usage" in e.body]
+        assert (entry.body["usage"]["input_tokens"], entry.body["usage"]["cache_read_tokens"]) == (90, 64)
+        assert entry.body["stop_reason"] == "end_turn"
+
+
+def test_message_over_the_budget_is_refused_before_anything_is_sent() -> None:
+    model = AgentModel()
+    with nexus.open(ledger=":memory:") as nx, chats(model) as chat:
+        agent: Any = create_agent(chat, [lookup], middleware=[NexusMiddleware(nx, budget=BUDGET)])
+        with pytest.raises(nexus.BudgetTooSmall):
+            agent.invoke({"messages": [("user", words(6_000, "long"))]}, thread("t"))
+        assert not model.bodies and not nx.sessions()
+
+
+def test_tools_and_output_schemas_count_for_the_budget() -> None:
+    class Plan(BaseModel):
+        """A plan of many words."""
+
+        steps: list[str]
+
+    with nexus.open(ledger=":memory:") as nx:
+        used: list[int] = []
+        for changes in ({}, {"tools": [lookup]}, {"response_format": ToolStrategy(Plan)}, {"response_format": Plan}):
+            middleware = NexusMiddleware(nx, conversation=f"c{len(used)}")
+            middleware.wrap_model_call(request_for([HumanMessage("Hi")], **changes), answer())
+            label = next(s.label for s in nx.sessions() if s.label.startswith(f"langchain/c{len(used)}~"))
+            used.append(nx.replay(label, 1).token_budget.used.total)
+        assert used[0] < min(used[1:])
+        assert used[2] == used[3]
+
+
+@pytest.mark.parametrize("strategy", [ToolStrategy, ProviderStrategy])
+def test_structured_output_is_kept(strategy: Any) -> None:
+    class Verdict(BaseModel):
+        text: str
+
+    call = nexus.ToolCall("c1", "Verdict", '{"text": "yes"}')
+    step = reply("", call) if strategy is ToolStrategy else reply('{"text": "yes"}')
+    with nexus.open(ledger=":memory:") as nx, chats(step) as chat:
+        agent: Any = create_agent(chat, [], middleware=[NexusMiddleware(nx)], response_format=strategy(Verdict))
+        done = agent.invoke({"messages": [("user", "Is it?")]}, thread("t"))
+        assert done["structured_response"] == Verdict(text="yes")
+        assert whole(nx, nx.sessions()[0].label) == done["messages"]
+
+
+def test_failed_call_leaves_a_right_history() -> None:
+    with nexus.open(ledger=":memory:") as nx, chats(Steps(fail(500, "down"), reply("Yes."), reply("Sure."))) as chat:
+        agent: Any = create_agent(chat, [], middleware=[NexusMiddleware(nx)], checkpointer=InMemorySaver())
+        with pytest.raises(Exception, match="down"):
+            agent.invoke({"messages": [("user", "One")]}, thread("t"))
+        assert not nx.sessions()
+        agent.invoke(None, thread("t"))
+        done = agent.invoke({"messages": [("user", "Two")]}, thread("t"))["messages"]
+        (session,) = nx.sessions()
+        assert whole(nx, session.label) == done and len(done) == 4
+
+
+class Steps:
+    """Answers each request with the next step."""
+
+    def __init__(self, *steps: Any) -> None:
+        self.steps = [*steps]
+
+    def __call__(self, request: Any) -> Any:
+        return (self.steps.pop(0) if len(self.steps) > 1 else self.steps[0])(request)
+
+
+@pytest.mark.parametrize("is_outside", [True, False])
+def test_fallback_to_another_model_is_recorded_once(is_outside: bool) -> None:
+    with nexus.open(ledger=":memory:") as nx, chats(Steps(fail(500, "down"), reply("Yes."))) as chat:
+        other = chat.model_copy(update={"model_name": "gpt-4o-mini"})
+        pair: list[Any] = [NexusMiddleware(nx), ModelFallbackMiddleware(other)]
+        if not is_outside:
+            pair.reverse()
+        agent: Any = create_agent(chat, [], middleware=[*pair, ModelCallLimitMiddleware(run_limit=3)])
+        done = agent.invoke({"messages": [("user", "One")]}, thread("t"))["messages"]
+        (session,) = nx.sessions()
+        assert whole(nx, session.label) == done
+        assert len([e for e in nx.entries(session.label) if "usage" in e.body]) == 1
+
+
+def test_failure_to_record_is_logged_and_the_answer_given(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    nx = nexus.open(ledger=tmp_path / "ledger.db")
+    middleware = NexusMiddleware(nx, conversation="c")
+    with caplog.at_level(logging.WARNING, "nexus.adapters.langchain"):
+        response = middleware.wrap_model_call(
+            request_for([HumanMessage("Hi")]), lambda fitted: nx.close() or answer("There.")(fitted)
+        )
+    assert response.result[0].content == "There."
+    assert "call not recorded" in caplog.text
+
+
+# history ---------------------------------------------------------------------------------------------------------
+
+
+def test_history_of_a_runnable_is_kept_in_the_ledger(tmp_path: Path) -> None:
+    prompt = ChatPromptTemplate.from_messages([MessagesPlaceholder("history"), ("human", "{question}")])
+    for number in range(2):  # the second time another program
+        with nexus.open(ledger=tmp_path / "ledger.db") as nx, chats(reply(f"Answer {number}.")) as chat:
+            chain = RunnableWithMessageHistory(
+                prompt | chat,
+                lambda session_id, nx=nx: NexusChatMessageHistory(nx, session_id),
+                input_messages_key="question",
+                history_messages_key="history",
+            )
+            for name in ("a/b", "a"):
+                chain.invoke({"question": f"Question {number}"}, {"configurable": {"session_id": name}})
+            assert len(NexusChatMessageHistory(nx, "a").messages) == 2 + 2 * number
+            assert not NexusChatMessageHistory(nx, "b", principal="a").messages
+            assert [m.text() for m in nx.history(NexusChatMessageHistory(nx, "a").session)][-1] == f"Answer {number}."
+
+
+def test_cleared_history_begins_anew_and_loses_nothing() -> None:
+    async def converse(nx: nexus.Engine) -> None:
+        history = NexusChatMessageHistory(nx, "s", principal="ann")
+        await history.aclear()
+        await history.aadd_messages([HumanMessage("One"), AIMessage("Yes.")])
+        await history.aclear()
+        assert await history.aget_messages() == []
+        await history.aadd_messages([AIMessage("Hello!"), HumanMessage("Two")])
+        assert [message.content for message in await history.aget_messages()] == ["Hello!", "Two"]
+        assert [message.text() for message in nx.history(history.session)] == ["One", "Yes.", "Hello!", "Two"]
+
+    with nexus.open(ledger=":memory:") as nx:
+        asyncio.run(converse(nx))

@@ -31,7 +31,9 @@ def neutral_message(message: Any) -> nexus.Message:
     if message.name:
         item["name"] = message.name
     if is_reply:
-        calls = [(c["id"], c["name"], json.dumps(c["args"], default=str)) for c in message.tool_calls]
+        calls = [
+            (c["id"], c["name"], json.dumps(c["args"], default=str, ensure_ascii=False)) for c in message.tool_calls
+        ]
         calls += ((c["id"], c["name"], c["args"]) for c in message.invalid_tool_calls)
         item["tool_calls"] = [
             {"id": i, "type": "function", "function": {"name": n or "", "arguments": a or ""}} for i, n, a in calls
