@@ -1,19 +1,17 @@
 """LangChain and LangGraph: a middleware that fits and records each model call, and a message history in the ledger.
 
-    agent = create_agent(model, tools, middleware=[NexusMiddleware(nexus.open("agent"), budget=32_000)])
-
-The agent's state is unchanged.
+agent = create_agent(model, tools, middleware=[NexusMiddleware(nexus.open("agent"), budget=32_000)])
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain.agents.structured_output import ToolStrategy
+from langchain.agents.structured_output import AutoStrategy, ToolStrategy
 from langchain_core import messages as lc
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -28,7 +26,7 @@ from nexus.types import Commit, NewEntry
 __all__ = ["NexusChatMessageHistory", "NexusMiddleware"]
 
 
-class NexusMiddleware(AgentMiddleware[Any, Any, Any]):
+class NexusMiddleware(AgentMiddleware[Any, Any]):
     """Shows the model what fits of the agent's messages, and records each call.
 
     `conversation` and `principal` are texts or functions of the request. By default a thread is a conversation, or a run
@@ -143,10 +141,9 @@ def _tool(tool: Any) -> dict[str, Any]:
 
 def _output_tools(output: Any) -> Iterator[dict[str, Any]]:
     """Yield the definitions that the framework adds for structured output."""
-    if output is None:
-        return
-    specs = getattr(output, "schema_specs", None)
-    if hasattr(output, "schema_spec"):
-        specs = [output.schema_spec]
-    for spec in specs or ToolStrategy[Any](getattr(output, "schema", output)).schema_specs:
+    wanted = cast("Any", output).schema if isinstance(output, AutoStrategy) else output
+    specs: list[Any] = [wanted.schema_spec] if hasattr(wanted, "schema_spec") else getattr(wanted, "schema_specs", [])
+    if wanted is not None and not specs:
+        specs = ToolStrategy[Any](wanted).schema_specs
+    for spec in specs:
         yield {"name": spec.name, "description": spec.description, "parameters": spec.json_schema}
