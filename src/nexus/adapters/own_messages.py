@@ -24,8 +24,12 @@ def own_messages(
     neutral: Sequence[nexus.Message],
     own: Sequence[Any],
     rebuild: Callable[[nexus.Message], Sequence[Any]],
+    as_first_sent: Callable[[Any, nexus.Message], Any] = lambda own, _: own,
 ) -> list[Any]:
-    """Return the framework's messages to send: its own objects, and new ones for what was changed or added."""
+    """Return the framework's messages to send: its own objects, and new ones for what was changed or added.
+
+    `as_first_sent` gets an object and the message as it is stored, for fields that a framework adds afterwards.
+    """
     places: dict[Any, list[int]] = {}
     for index, message in enumerate(neutral):
         places.setdefault(_content(message), []).append(index)
@@ -37,7 +41,7 @@ def own_messages(
             indexes.pop()
         if indexes:
             before = indexes.pop()
-            messages.append(own[before])
+            messages.append(as_first_sent(own[before], message))
         else:
             messages.extend(reversed(rebuild(message)))
     return messages[::-1]
