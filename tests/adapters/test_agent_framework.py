@@ -147,9 +147,11 @@ def stored(nx: nexus.Engine, label: str) -> list[dict[str, Any]]:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """Return a message without the name that the agent adds, and without what the framework does not store."""
+    """Return a message without what the agent adds after the call: its name, and ids of its own for calls."""
     fields = message.to_dict()
     fields.pop("author_name", None)
+    for content in fields["contents"]:
+        content.pop("id", None)
     return fields
 
 

@@ -6,12 +6,12 @@ agent = Agent(client, tools=tools, middleware=[NexusChatMiddleware(nexus.open("a
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import Any, cast
 
-from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Message
+from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Content, Message
 
 import nexus
 from nexus.adapters.agent_framework_messages import neutral_message, new_messages, result_of
@@ -53,7 +53,9 @@ class NexusChatMiddleware(ChatMiddleware):
         own = own[: len(own) - len(ending)]
         neutral, before = [*map(neutral_message, own)], [*map(neutral_message, ending)]
         session = context.session.session_id if context.session else ""
-        conversation = _value(self.conversation, context) or session or self.calls.conversation_of(context.messages)
+        conversation = (
+            _value(self.conversation, context) or session or self.calls.conversation_of(_contents(context.messages))
+        )
         system = "\n\n".join(filter(None, (str(options.get("instructions") or ""), *(m.text for m in opening))))
         model = options.get("model") or options.get("model_id") or getattr(context.client, "model", "")
         arguments = {"model": str(model or ""), "system": system, "tools": [*_tools(options)]}
@@ -68,9 +70,14 @@ class NexusChatMiddleware(ChatMiddleware):
             context.messages = [*opening, *shown, *ending]
 
         def record(response: ChatResponse[Any]) -> None:
-            self.calls.record(ctx, conversation, response.messages, lambda: result_of(before, response))
+            self.calls.record(ctx, conversation, _contents(response.messages), lambda: result_of(before, response))
 
         return record
+
+
+def _contents(messages: Iterable[Message]) -> list[Content]:
+    """Return the contents of messages, which stay the same objects when the framework copies the messages."""
+    return [content for message in messages for content in message.contents]
 
 
 def _value(setting: Any, context: ChatContext) -> str:
