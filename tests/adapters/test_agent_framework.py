@@ -340,6 +340,6 @@ MESSAGES = st.one_of(
 def test_ledger_has_every_message_as_it_was(messages: list[Message]) -> None:
     with nexus.open(ledger=":memory:") as nx:
         if messages:
-            nx.add_messages([neutral_message(message) for message in messages], session="s")
+            nexus.add_messages(nx, [neutral_message(message) for message in messages], session="s")
             restored = [restored_message(message).to_dict() for message in nx.history("s")]
             assert json.dumps(restored, sort_keys=True) == json.dumps([m.to_dict() for m in messages], sort_keys=True)

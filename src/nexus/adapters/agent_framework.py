@@ -48,10 +48,10 @@ class NexusChatMiddleware(ChatMiddleware):
     def _fit(self, context: ChatContext, options: Mapping[str, Any]) -> Callable[[Any], None]:
         """Set the messages to send, and return the function that records the response."""
         opening = [*takewhile(lambda message: message.role == "system", context.messages)]
-        own = context.messages[len(opening) :]
-        ending = [*takewhile(_is_text_reply, reversed(own))][::-1]
-        own = own[: len(own) - len(ending)]
-        neutral, before = [*map(neutral_message, own)], [*map(neutral_message, ending)]
+        middle = context.messages[len(opening) :]
+        ending = [*takewhile(_is_text_reply, reversed(middle))][::-1]
+        middle = middle[: len(middle) - len(ending)]
+        neutral, before = [*map(neutral_message, middle)], [*map(neutral_message, ending)]
         session = context.session.session_id if context.session else ""
         conversation = (
             _value(self.conversation, context) or session or self.calls.conversation_of(_contents(context.messages))
@@ -63,11 +63,11 @@ class NexusChatMiddleware(ChatMiddleware):
             arguments["principal"] = _value(self.principal, context)
         ctx = self.calls.fit(neutral, before, conversation=conversation, **arguments)
         if ctx is not None:
-            shown = own_messages(ctx.messages, neutral, own, new_messages, _as_first_sent)
+            fitted = own_messages(ctx.messages, neutral, middle, new_messages, _as_first_sent)
             if ctx.system_prompt != system:
                 opening = [Message("system", [ctx.system_prompt])]
                 context.options = {**options, "instructions": None}
-            context.messages = [*opening, *shown, *ending]
+            context.messages = [*opening, *fitted, *ending]
 
         def record(response: ChatResponse[Any]) -> None:
             self.calls.record(ctx, conversation, _contents(response.messages), lambda: result_of(before, response))
@@ -88,13 +88,15 @@ def _is_text_reply(message: Message) -> bool:
     return message.role == "assistant" and all(content.type != "function_call" for content in message.contents)
 
 
-def _as_first_sent(own: Message, stored: nexus.Message) -> Message:
+def _as_first_sent(message: Message, stored: nexus.Message) -> Message:
     """Return a message without the name that an agent gives its replies when it is done, so that prompts are extended."""
     name = fields_of(stored).get("author_name")
-    if name == own.author_name:
-        return own
-    fields: dict[str, Any] = {"message_id": own.message_id, "raw_representation": own.raw_representation}
-    return Message(own.role, own.contents, author_name=name, additional_properties=own.additional_properties, **fields)
+    if name == message.author_name:
+        return message
+    fields: dict[str, Any] = {"message_id": message.message_id, "raw_representation": message.raw_representation}
+    return Message(
+        message.role, message.contents, author_name=name, additional_properties=message.additional_properties, **fields
+    )
 
 
 def _tools(options: Mapping[str, Any]) -> Iterator[Any]:

@@ -24,8 +24,10 @@ def neutral_message(message: Message) -> nexus.Message:
         others = [content for content in message.contents if content.type != "function_call"]
         item: dict[str, Any] = {"role": role, "content": [*map(_block, others)], "tool_calls": [*map(_call, calls)]}
         (neutral,) = nexus.read_messages([item], "openai")
-    known = new_messages(neutral)[0].to_dict()
-    return with_fields(neutral, {name: value for name, value in message.to_dict().items() if known.get(name) != value})
+    base_fields = new_messages(neutral)[0].to_dict()
+    return with_fields(
+        neutral, {name: value for name, value in message.to_dict().items() if base_fields.get(name) != value}
+    )
 
 
 def restored_message(message: nexus.Message) -> Message:

@@ -37,8 +37,8 @@ class Calls:
 
         It goes by the objects' identity: two users may have said and heard the same.
         """
-        known = (self._conversations.get(id(message)) for message in reversed(messages))
-        return next(filter(None, known), "") or uuid4().hex
+        names = (self._conversations.get(id(message)) for message in reversed(messages))
+        return next(filter(None, names), "") or uuid4().hex
 
     def fit(
         self, messages: Sequence[nexus.Message], ending: Sequence[nexus.Message] = (), **arguments: Any

@@ -56,8 +56,8 @@ class NexusMiddleware(AgentMiddleware[Any, Any]):
         """Return a function that records the response, and the request to send. Replies at its end are sent as they are."""
         opening = [*takewhile(lambda message: message.type == "system", request.messages)]
         ending = [*takewhile(lambda m: m.type == "ai" and not m.tool_calls, reversed(request.messages))][::-1]
-        own = request.messages[len(opening) : len(request.messages) - len(ending)]
-        neutral, before = [*map(neutral_message, own)], [*map(neutral_message, ending)]
+        middle = request.messages[len(opening) : len(request.messages) - len(ending)]
+        neutral, before = [*map(neutral_message, middle)], [*map(neutral_message, ending)]
         conversation = _value(self.conversation, request) or _thread() or self.calls.conversation_of(request.messages)
         model = getattr(request.model, "model_name", None) or getattr(request.model, "model", "")
         system = "\n\n".join(filter(None, (request.system_prompt, *(message.text for message in opening))))
@@ -74,7 +74,7 @@ class NexusMiddleware(AgentMiddleware[Any, Any]):
 
         if ctx is None:
             return record, request
-        messages = [*own_messages(ctx.messages, neutral, own, new_messages), *ending]
+        messages = [*own_messages(ctx.messages, neutral, middle, new_messages), *ending]
         if ctx.system_prompt == system:
             return record, request.override(messages=[*opening, *messages])
         return record, request.override(messages=messages, system_prompt=ctx.system_prompt)
@@ -102,7 +102,7 @@ class NexusChatMessageHistory(BaseChatMessageHistory):
     def add_messages(self, messages: Sequence[lc.BaseMessage]) -> None:
         """Store messages, in one transaction."""
         if messages:
-            self.nx.engine.add_messages([*map(neutral_message, messages)], session=self.session, body=self._body)
+            nexus.add_messages(self.nx.engine, [*map(neutral_message, messages)], session=self.session, body=self._body)
 
     def clear(self) -> None:
         """Begin an empty conversation. Earlier messages stay in the ledger."""

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import nexus
 from nexus.adapters.own_messages import fields_of, with_fields
+from nexus.types import with_parts
 
 _CALLS = ("tool_use", "tool_call", "function_call", "invalid_tool_call")
 """Types of blocks that repeat a message's tool calls."""
@@ -42,10 +43,10 @@ def neutral_message(message: Any) -> nexus.Message:
         item["tool_call_id"] = message.tool_call_id
     (neutral,) = nexus.read_messages([item], "openai")
     if is_result and message.status == "error":
-        neutral = replace(neutral, parts=tuple(replace(part, is_error=True) for part in neutral.parts))
+        neutral = with_parts(neutral, (replace(part, is_error=True) for part in neutral.results()))
     base = new_messages(neutral)[0]
-    known: dict[str, Any] = base.model_dump() if base.type == message.type else {}
-    more = {k: v for k, v in message.model_dump().items() if k not in known or known[k] != v}
+    base_fields: dict[str, Any] = base.model_dump() if base.type == message.type else {}
+    more = {k: v for k, v in message.model_dump().items() if k not in base_fields or base_fields[k] != v}
     return with_fields(neutral, {**more, "type": message.type})
 
 
@@ -54,8 +55,8 @@ def restored_messages(message: nexus.Message) -> list[lc.BaseMessage]:
     new, more = new_messages(message), fields_of(message)
     if not more:
         return new
-    known: dict[str, Any] = new[0].model_dump() if more["type"] == new[0].type else {}
-    return lc.messages_from_dict([{"type": more["type"], "data": {**known, **more}}])
+    base_fields: dict[str, Any] = new[0].model_dump() if more["type"] == new[0].type else {}
+    return lc.messages_from_dict([{"type": more["type"], "data": {**base_fields, **more}}])
 
 
 def new_messages(message: nexus.Message) -> list[Any]:

@@ -20,11 +20,11 @@ _FIELDS = "framework"
 
 
 def own_messages(
-    shown: Sequence[nexus.Message],
+    visible: Sequence[nexus.Message],
     neutral: Sequence[nexus.Message],
-    own: Sequence[Any],
+    objects: Sequence[Any],
     rebuild: Callable[[nexus.Message], Sequence[Any]],
-    as_first_sent: Callable[[Any, nexus.Message], Any] = lambda own, _: own,
+    as_first_sent: Callable[[Any, nexus.Message], Any] = lambda objects, _: objects,
 ) -> list[Any]:
     """Return the framework's messages to send: its own objects, and new ones for what was changed or added.
 
@@ -33,15 +33,15 @@ def own_messages(
     places: dict[Any, list[int]] = {}
     for index, message in enumerate(neutral):
         places.setdefault(_content(message), []).append(index)
-    before = len(own)
+    before = len(objects)
     messages: list[Any] = []
-    for message in reversed(shown):
+    for message in reversed(visible):
         indexes = places.get((message.role, *map(_plain, message.parts)), [])
         while indexes and indexes[-1] >= before:
             indexes.pop()
         if indexes:
             before = indexes.pop()
-            messages.append(as_first_sent(own[before], message))
+            messages.append(as_first_sent(objects[before], message))
         else:
             messages.extend(reversed(rebuild(message)))
     return messages[::-1]

@@ -65,7 +65,7 @@ from nexus.tokens.model_table import DEFAULT_MODEL
 from nexus.tokens.starting_counter import SmallCounter, StartingCounter, starting_counter
 from nexus.types.compaction_plan import COMPACT_TO, CompactionPlan, Trigger
 from nexus.types.config import Config
-from nexus.types.ledger_entries import Commit, Committed, Entry, NewEntry
+from nexus.types.ledger_entries import Committed, Entry
 from nexus.types.message import Image, Message, Text
 from nexus.types.profile import Profile
 from nexus.types.request import Event, Request, checked_settings
@@ -411,24 +411,6 @@ class Engine:
         return self.ledger.append(
             session, with_sizes((message,), self.counter), expected_head=row.head_seq if row else None
         )
-
-    def add_messages(
-        self, messages: Sequence[Message], *, session: str = "main", body: Mapping[str, Any] | None = None
-    ) -> Committed:
-        """Add messages that were exchanged without this engine to a session, in one transaction; it is created if needed.
-
-        `body` is stored with each of them, such as `{"principal": …}`. A reply without tool calls ends its turn.
-        """
-        thread = self.ledger.store.thread_of(session)
-        is_open = thread is not None and self.ledger.store.thread(thread).open_turn
-        entries: list[NewEntry] = []
-        for sized in with_sizes(messages, self.counter):
-            at_ms = sized.message.at_ms or self.clock_ms()
-            entries.append(NewEntry(messages=(sized,), body=dict(body or {}), at_ms=at_ms, starts_turn=not is_open))
-            is_open = sized.message.role != "assistant" or bool(unanswered_calls((sized.message,)))
-            if not is_open:
-                entries.append(NewEntry("completed", at_ms=at_ms))
-        return self.ledger.commit(session, Commit(tuple(entries)))
 
     def plan(
         self,
