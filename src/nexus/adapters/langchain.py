@@ -85,7 +85,7 @@ class NexusChatMessageHistory(BaseChatMessageHistory):
 
     def __init__(self, nx: Any, session_id: str, *, principal: str = "") -> None:
         self.nx = nx if isinstance(nx, nexus.AsyncEngine) else nexus.AsyncEngine(nx)
-        self.session = f"langchain-history/{quote(principal, safe='')}/{quote(session_id, safe='')}"
+        self.session = "/".join(quote(n, "", errors="surrogatepass") for n in ("langchain-history", principal, session_id))
         self._body = {"principal": principal} if principal else {}
 
     @property
