@@ -85,7 +85,8 @@ class NexusChatMessageHistory(BaseChatMessageHistory):
 
     def __init__(self, nx: Any, session_id: str, *, principal: str = "") -> None:
         self.nx = nx if isinstance(nx, nexus.AsyncEngine) else nexus.AsyncEngine(nx)
-        self.session = "/".join(quote(n, "", errors="surrogatepass") for n in ("langchain-history", principal, session_id))
+        names = ("langchain-history", principal, session_id)
+        self.session = "/".join(quote(name, "", errors="surrogatepass") for name in names)
         self._body = {"principal": principal} if principal else {}
 
     @property
