@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nexus.engine import Engine
     from nexus.engine import open_engine as open  # noqa: A004 - the documented name
     from nexus.engine.async_engine import AsyncEngine, AsyncTurn, open_async
+    from nexus.engine.message_log import add_messages
     from nexus.engine.overflow_recovery import Answer, acall, call
     from nexus.engine.turn import Turn
     from nexus.errors import (
@@ -68,6 +69,7 @@ _MODULES = {
     "nexus.context": "AssembledContext RepairReport",
     "nexus.engine": "Engine open_engine as open",
     "nexus.engine.async_engine": "AsyncEngine AsyncTurn open_async",
+    "nexus.engine.message_log": "add_messages",
     "nexus.engine.overflow_recovery": "Answer acall call",
     "nexus.engine.turn": "Turn",
     "nexus.errors": "BudgetTooSmall ContextOverflow LedgerBusy LedgerError NexusError NoSuchSession NotAllowed SessionBusy",
@@ -131,6 +133,7 @@ __all__ = [
     "ToolResult",
     "Turn",
     "acall",
+    "add_messages",
     "assistant",
     "attach_file",
     "call",

@@ -9,6 +9,7 @@ conversations are never compared with each other, and users neither.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 from google.adk.agents.callback_context import CallbackContext
@@ -17,8 +18,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
 
 import nexus
-
-LOG = logging.getLogger("nexus.adapters.google_adk")
+from nexus.adapters.calls import Calls
 
 
 class NexusPlugin(BasePlugin):
@@ -30,43 +30,38 @@ class NexusPlugin(BasePlugin):
         **options: Arguments of `nexus.Engine.mirror`, such as `budget`. A session's user is the `principal` by default.
     """
 
-    def __init__(self, nx: nexus.Engine, *, name: str = "nexus", **options: Any) -> None:
+    def __init__(self, nx: nexus.Engine | nexus.AsyncEngine, *, name: str = "nexus", **options: Any) -> None:
         super().__init__(name)
-        self.nx = nexus.AsyncEngine(nx)
-        self.options = options
+        self.calls = Calls(nx, logging.getLogger(__name__), options)
         self._sent: dict[tuple[str, ...], nexus.AssembledContext] = {}
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
         """Fit the request's contents. Raises the errors of `nexus.Engine.mirror`, before anything is sent."""
-        session = callback_context.session
-        config = llm_request.config
-        items = [_as_json(content) for content in llm_request.contents]
-        options: dict[str, Any] = {"principal": session.user_id, **self.options}
-        ctx = await self.nx.mirror(
-            items,
+        ctx = await self.calls.nx.run(self._fit, callback_context, llm_request)
+        if ctx is not None:
+            llm_request.contents = _with_received(ctx.to_gemini_rest()["contents"], llm_request.contents)
+            self._sent[_call_of(callback_context)] = ctx
+
+    def _fit(self, context: CallbackContext, request: LlmRequest) -> nexus.AssembledContext | None:
+        session = context.session
+        return self.calls.fit(
+            [_as_json(content) for content in request.contents],
             scope=session.app_name,
-            conversation=f"{session.id}/{callback_context.agent_name}",
+            principal=session.user_id,
+            conversation=f"{session.id}/{context.agent_name}",
             provider="gemini",
-            system=_system_text(config.system_instruction),
-            tools=[_as_json(tool) for tool in config.tools or () if isinstance(tool, types.Tool)],
-            model=llm_request.model or "",
-            **options,
+            system=_system_text(request.config.system_instruction),
+            tools=[_as_json(tool) for tool in request.config.tools or () if isinstance(tool, types.Tool)],
+            model=request.model or "",
         )
-        fitted = ctx.to_gemini_rest()
-        llm_request.contents = _with_received(fitted["contents"], llm_request.contents)
-        self._sent[_call_of(callback_context)] = ctx
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         """Record the answer when it is whole. A fault of the ledger is logged: the agent has its answer."""
         if llm_response.partial:
             return
         ctx = self._sent.pop(_call_of(callback_context), None)
-        if ctx is None or llm_response.content is None:
-            return
-        try:
-            await self.nx.record(ctx, _reply(llm_response))
-        except nexus.NexusError as error:
-            LOG.warning("call not recorded: %s", error)
+        if llm_response.content is not None:
+            await self.calls.nx.run(self.calls.record, ctx, "", (), partial(_reply, llm_response))
 
     async def on_model_error_callback(
         self,
@@ -111,8 +106,8 @@ def _system_text(instruction: Any) -> str:
     return "\n\n".join(part if isinstance(part, str) else part.text or "" for part in parts or ())
 
 
-def _reply(response: LlmResponse) -> dict[str, Any]:
-    """Return a response as Gemini's API has it."""
+def _reply(response: LlmResponse) -> nexus.AgentResult:
+    """Return a response as it is recorded, read in the form of Gemini's API."""
     candidate = {"content": response.content, "finishReason": response.finish_reason}
     reply = types.GenerateContentResponse.model_validate(
         {
@@ -121,4 +116,4 @@ def _reply(response: LlmResponse) -> dict[str, Any]:
             "modelVersion": response.model_version,
         }
     )
-    return reply.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return nexus.read_reply(reply.model_dump(mode="json", by_alias=True, exclude_none=True))
