@@ -41,7 +41,7 @@ NOT_FOR_HELP = (
 SHARED_OPTIONS = {"--workspace", "--ledger", "--json"}
 COMMON_OPTIONS = {*SHARED_OPTIONS, "--tenant"}
 MOST_COMMANDS = 29
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def command(name: str) -> click.Command:

@@ -128,7 +128,7 @@ IMPORT = re.compile(r"^\s*(?:from (nexus[\w.]*) import |import (nexus\.[\w.]+))"
 
 def pages() -> Iterator[Path]:
     yield ROOT / "README.md"
-    yield from (ROOT / "docs").glob("*.md")
+    yield from (ROOT / "docs").rglob("*.md")
     yield from (ROOT / "examples").rglob("*.py")
 
 
@@ -137,8 +137,23 @@ def imports_of(text: str) -> Iterator[str]:
         yield found[1] or found[2]
 
 
+ADAPTERS = tuple(
+    f"nexus.adapters.{name}"
+    for name in (
+        "agent_framework",
+        "claude_agent",
+        "google_adk",
+        "google_adk_sessions",
+        "langchain",
+        "openai_agents",
+        "pydantic_ai",
+        "pydantic_ai_store",
+    )
+)
+
+
 def is_public(module: str) -> bool:
-    return module in (*PUBLIC, *DOCUMENTS, *WITH_A_NAMESAKE) or module.startswith("nexus.compat.")
+    return module in (*PUBLIC, *DOCUMENTS, *WITH_A_NAMESAKE, *ADAPTERS) or module.startswith("nexus.compat.")
 
 
 def test_pages_and_examples_import_public_modules_only() -> None:
