@@ -18,8 +18,18 @@ def kind(item: Any) -> str:
 
 
 def key(part: Any) -> Any:
-    """Return what parts are compared by: the ledger has sizes of images, and may have other white space."""
-    return (part.url or part.data) if isinstance(part, nexus.Image) else ("text", part.text.strip())
+    """Return what a neutral part or message is compared by: the ledger may have other thinking, white space and sizes."""
+    match part:
+        case nexus.Message(role, parts):
+            return (role, *(key(item) for item in parts if not isinstance(item, Thinking)))
+        case nexus.ToolResult(call_id, content):
+            return (call_id, *map(key, content))
+        case nexus.Image(_, data, url):
+            return url or data
+        case nexus.Text(text):
+            return ("text", text.strip())
+        case _:
+            return part
 
 
 def written(part: Any) -> Any:
@@ -60,7 +70,7 @@ def said(item: Any) -> Any:
             text = f"[{item.tool_name}: {item.model_response_str()}]"
         case "image-url" if item.url.startswith(("http://", "https://")):
             return nexus.Image("", url=item.url)
-        case "binary" if item.is_image:
+        case "binary" if item.is_image and item.data:
             return nexus.Image(item.media_type, item.base64)
         case "binary" if item.media_type.startswith("text/"):
             text = item.data.decode(errors="replace")

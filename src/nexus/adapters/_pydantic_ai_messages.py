@@ -85,13 +85,17 @@ def units_of(messages: Iterable[Any], first: int = 0) -> Iterator[Unit]:
 
 def own_messages(units: list[Unit], shown: Iterable[nexus.Message]) -> list[pa.ModelMessage]:
     """Return the framework's messages for those that are shown: its own objects where nothing was changed."""
-    units_shown = {(unit.message.id, unit.message.role) for unit in units if unit.message and unit.message.id}
+    known = {unit.message.id: key(unit.message) for unit in units if unit.message and unit.message.id}
+    numbers = {content: number for number, content in known.items()}
     shown_as, notes, newest = dict[str, nexus.Message](), dict[str, list[Any]](), list[Any]()
     for message in shown:
-        if (message.id, message.role) in units_shown:
-            shown_as[message.id], notes[message.id], newest = message, newest, []
+        number = message.id
+        if known.get(number) != key(message):  # it was changed, or moved since it was stored
+            number = numbers.get(key(message), number)
+        if known.get(number, [""])[0] == message.role:
+            shown_as[number], notes[number], newest = message, newest, []
         elif message.role != "system":
-            results = [pa.ToolReturnPart(r.name, written(r.content[0]), r.call_id) for r in message.results()]
+            results = [pa.ToolReturnPart(r.name, r.content[0].text, r.call_id) for r in message.results()]  # pyright: ignore
             newest.append(pa.ModelRequest(results or [pa.UserPromptPart(message.text())]))
     messages: list[Any] = []
     for _, group in groupby(units, key=lambda unit: id(unit.own)):
@@ -117,8 +121,7 @@ def result_of(response: Any, number: int) -> nexus.AgentResult:
     usage = response.usage
     details: Any = response.provider_details or {}
     reasoning = getattr(usage, "output_reasoning_tokens", 0) or usage.details.get("reasoning_tokens", 0)
-    reason = response.finish_reason or ""
-    stop = STOP_REASONS.get(reason, reason) if response.state == "complete" else "aborted"
+    reason: str = response.finish_reason or ""
     return nexus.AgentResult(
         tuple(unit.message for unit in units_of([response], number)),
         nexus.TokenUsage(
@@ -129,7 +132,7 @@ def result_of(response: Any, number: int) -> nexus.AgentResult:
             reasoning,
             getattr(usage, "cache_write_1h_tokens", 0),
         ),
-        stop,
+        STOP_REASONS.get(reason, reason),
         model=response.model_name or "",
         provider_stop_reason=str(details.get("finish_reason") or ""),
     )

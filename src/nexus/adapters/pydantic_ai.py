@@ -49,6 +49,8 @@ class NexusContext(AbstractCapability[Any]):
         units = [*units_of(request_context.messages)]
         fitted = await self._fit(ctx, request_context, [unit for unit in units if unit.message])
         response = await handler(replace(request_context, messages=own_messages(units, fitted.messages)))
+        if response.state != "complete":
+            return response  # a stream that was left: if the run keeps it, the next request has it
         number = sum(bool(unit.message and unit.message.id) for unit in units)
         try:
             await self.nx.record(fitted, result_of(response, number))
