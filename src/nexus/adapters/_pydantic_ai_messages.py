@@ -95,7 +95,7 @@ def own_messages(units: list[Unit], shown: Iterable[nexus.Message]) -> list[pa.M
         if known.get(number, [""])[0] == message.role:
             shown_as[number], notes[number], newest = message, newest, []
         elif message.role != "system":
-            results = [pa.ToolReturnPart(r.name, r.content[0].text, r.call_id) for r in message.results()]  # pyright: ignore
+            results = [pa.ToolReturnPart(r.name, written(r.content[0]), r.call_id) for r in message.results()]
             newest.append(pa.ModelRequest(results or [pa.UserPromptPart(message.text())]))
     messages: list[Any] = []
     for _, group in groupby(units, key=lambda unit: id(unit.own)):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic_ai.conversation_store import (
     ConversationConflict,
     ConversationEntry,
@@ -23,10 +23,9 @@ CONVERSATION = "pydantic-ai:conversation"
 ENTRY = "pydantic-ai:entry"
 """Kinds of documents."""
 
-BYTES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 TYPES: dict[str, TypeAdapter[Any]] = {
-    CONVERSATION: TypeAdapter(ConversationRecord, config=BYTES),
-    ENTRY: TypeAdapter(ConversationEntry, config=BYTES),
+    CONVERSATION: TypeAdapter(ConversationRecord),
+    ENTRY: TypeAdapter(ConversationEntry),
 }
 
 
