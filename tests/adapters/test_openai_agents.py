@@ -11,7 +11,7 @@ import pytest
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, Session, function_tool
 
 import nexus
-from adapters.openai_agents_adapter import NexusSession
+from nexus.adapters.openai_agents import NexusSession
 from nexus.testing.model_server import model_server
 from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
@@ -57,9 +57,9 @@ def test_new_object_continues_the_stored_session() -> None:
     with nexus.open(ledger=":memory:", model="gpt-4o") as nx, model_server(model) as server:
         first, later = (NexusSession("chat", nexus.AsyncEngine(nx), budget=BUDGET) for _ in range(2))
         asyncio.run(converse(server.openai_url, first, 2))
-        assert asyncio.run(later.get_items()) == first.items
+        assert asyncio.run(later.get_items()) == asyncio.run(first.get_items())
         asyncio.run(converse(server.openai_url, later, 2))
-        check_ledger(nx, nexus.read_messages(later.items, "responses"))
+        check_ledger(nx, nexus.read_messages(asyncio.run(later.get_items()), "responses"))
 
 
 def test_popped_item_is_not_sent_and_stays_in_the_ledger() -> None:
@@ -73,5 +73,5 @@ def test_popped_item_is_not_sent_and_stays_in_the_ledger() -> None:
         asyncio.run(converse(server.openai_url, memory, 1))
         branch, trunk = nx.sessions()
         assert said(nx.history(trunk.label)) == said(nexus.read_messages(items, "responses"))
-        assert said(nx.history(branch.label)) == said(nexus.read_messages(memory.items, "responses"))
+        assert said(nx.history(branch.label)) == said(nexus.read_messages(asyncio.run(memory.get_items()), "responses"))
     assert not model.problems

@@ -1,0 +1,45 @@
+"""Definitions of what an agent of OpenAI Agents offers a model, and the answers of models, in the terms of Nexus."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelResponse, handoff
+
+import nexus
+
+
+def definitions(agent: Agent[Any], tools: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return definitions of tools, handoffs and an output type, by which they are counted."""
+    found: list[dict[str, Any]] = []
+    for tool in tools:
+        is_agent = isinstance(tool, Agent)
+        offered: Any = handoff(tool) if is_agent else tool
+        name = getattr(offered, "tool_name", None) or offered.name
+        text = getattr(offered, "description", None) or getattr(offered, "tool_description", None) or ""
+        schema = getattr(offered, "params_json_schema", None) or getattr(offered, "input_json_schema", None)
+        config = getattr(offered, "tool_config", None)
+        found.append({"name": name, "description": f"{text}{config or ''}", "parameters": schema or {}})
+    output: Any = agent.output_type
+    if output is not None and not isinstance(output, AgentOutputSchemaBase):
+        output = AgentOutputSchema(output)
+    if output is not None and not output.is_plain_text():
+        found.append({"name": "output_format", "description": "", "parameters": output.json_schema()})
+    return found
+
+
+def result_of(response: ModelResponse) -> nexus.AgentResult:
+    """Return what is recorded of a response."""
+    messages = nexus.read_messages(response.to_input_items(), "responses")
+    usage = response.usage
+    read, reasoned = usage.input_tokens_details, usage.output_tokens_details
+    tokens = nexus.TokenUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        read.cached_tokens or 0,
+        getattr(read, "cache_write_tokens", 0) or 0,
+        reasoned.reasoning_tokens or 0,
+    )
+    reason = "tool_use" if any(any(message.calls()) for message in messages) else "end_turn"
+    if any(getattr(item, "status", "") == "incomplete" for item in response.output):
+        reason = "max_tokens"
+    return nexus.AgentResult(tuple(messages), tokens, reason)
