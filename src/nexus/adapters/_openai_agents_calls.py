@@ -1,6 +1,5 @@
 """Definitions of what an agent of OpenAI Agents offers a model, and the answers of models, in the terms of Nexus."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelResponse, handoff
@@ -8,12 +7,11 @@ from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelRespons
 import nexus
 
 
-def definitions(agent: Agent[Any], tools: Iterable[Any]) -> list[dict[str, Any]]:
+def definitions(agent: Agent[Any], tools: list[Any]) -> list[dict[str, Any]]:
     """Return definitions of tools, handoffs and an output type, by which they are counted."""
     found: list[dict[str, Any]] = []
-    for tool in tools:
-        is_agent = isinstance(tool, Agent)
-        offered: Any = handoff(tool) if is_agent else tool
+    offers: list[Any] = [handoff(tool) if hasattr(tool, "handoffs") else tool for tool in tools]
+    for offered in offers:
         name = getattr(offered, "tool_name", None) or offered.name
         text = getattr(offered, "description", None) or getattr(offered, "tool_description", None) or ""
         schema = getattr(offered, "params_json_schema", None) or getattr(offered, "input_json_schema", None)
@@ -43,3 +41,15 @@ def result_of(response: ModelResponse) -> nexus.AgentResult:
     if any(getattr(item, "status", "") == "incomplete" for item in response.output):
         reason = "max_tokens"
     return nexus.AgentResult(tuple(messages), tokens, reason)
+
+
+def pairs(items: list[Any]) -> list[Any]:
+    """Return the items without calls whose output was cut, and without outputs whose call was.
+
+    Calls of shells, computers and patches are unlike calls of functions: a cut may be between them and their outputs.
+    """
+    kinds = [(str(item.get("type", "")), item.get("call_id")) for item in items]
+    calls = {call_id for kind, call_id in kinds if kind.endswith("_call")}
+    outputs = {call_id for kind, call_id in kinds if kind.endswith("_output")}
+    whole = [call_id is None or call_id in calls & outputs for _, call_id in kinds]
+    return [item for item, is_whole in zip(items, whole, strict=True) if is_whole]

@@ -22,7 +22,7 @@ from agents.run import CallModelData, ModelInputData
 import nexus
 from nexus.errors import BadSetting, HeadMoved
 
-from ._openai_agents_calls import definitions, result_of
+from ._openai_agents_calls import definitions, pairs, result_of
 
 LOG = logging.getLogger("nexus.adapters.openai_agents")
 
@@ -79,20 +79,16 @@ class NexusSession(RunHooks[Any]):
         """Return the input that fits."""
         asked, agent = data.model_data, data.agent
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
-        named: dict[str, Any] = {"model": model} if isinstance(model, str) and model else {}
         tools: list[Any] = [*await agent.get_all_tools(RunContextWrapper(data.context)), *agent.handoffs]
-        fitted = await self.nx.mirror(
-            asked.input,
-            conversation=self.session_id,
-            provider="responses",
-            **{**named, "system": asked.instructions or "", "tools": definitions(agent, tools), **self.options},
-        )
+        call: dict[str, Any] = {"model": model} if isinstance(model, str) and model else {}
+        call |= {"system": asked.instructions or "", "tools": definitions(agent, tools), **self.options}
+        fitted = await self.nx.mirror(asked.input, conversation=self.session_id, provider="responses", **call)
         WAITING.set([fitted])
         if fitted.mirrored is not None and fitted.mirrored.has_unchanged_list:
             return asked
         own: dict[str, Any] = {json.dumps(item, sort_keys=True): item for item in asked.input}
         items = [own.get(json.dumps(item, sort_keys=True), item) for item in fitted.to_responses()["input"]]
-        return ModelInputData(items, asked.instructions)
+        return ModelInputData(pairs(items), asked.instructions)
 
     async def on_llm_end(self, context: Any, agent: Agent[Any], response: ModelResponse) -> None:  # noqa: ARG002
         """Record an answer."""
