@@ -9,20 +9,20 @@ import nexus
 
 def definitions(agent: Agent[Any], tools: list[Any]) -> list[dict[str, Any]]:
     """Return definitions of tools, handoffs and an output type, by which they are counted."""
-    found: list[dict[str, Any]] = []
+    tool_definitions: list[dict[str, Any]] = []
     offers: list[Any] = [handoff(tool) if hasattr(tool, "handoffs") else tool for tool in tools]
-    for offered in offers:
-        name = getattr(offered, "tool_name", None) or offered.name
-        text = getattr(offered, "description", None) or getattr(offered, "tool_description", None) or ""
-        schema = getattr(offered, "params_json_schema", None) or getattr(offered, "input_json_schema", None)
-        config = getattr(offered, "tool_config", None)
-        found.append({"name": name, "description": f"{text}{config or ''}", "parameters": schema or {}})
+    for offer in offers:
+        name = getattr(offer, "tool_name", None) or offer.name
+        text = getattr(offer, "description", None) or getattr(offer, "tool_description", None) or ""
+        schema = getattr(offer, "params_json_schema", None) or getattr(offer, "input_json_schema", None)
+        config = getattr(offer, "tool_config", None)
+        tool_definitions.append({"name": name, "description": f"{text}{config or ''}", "parameters": schema or {}})
     output: Any = agent.output_type
     if output is not None and not isinstance(output, AgentOutputSchemaBase):
         output = AgentOutputSchema(output)
     if output is not None and not output.is_plain_text():
-        found.append({"name": "output_format", "description": "", "parameters": output.json_schema()})
-    return found
+        tool_definitions.append({"name": "output_format", "description": "", "parameters": output.json_schema()})
+    return tool_definitions
 
 
 def result_of(response: ModelResponse) -> nexus.AgentResult:
@@ -51,5 +51,5 @@ def pairs(items: list[Any]) -> list[Any]:
     kinds = [(str(item.get("type", "")), item.get("call_id")) for item in items]
     calls = {call_id for kind, call_id in kinds if kind.endswith("_call")}
     outputs = {call_id for kind, call_id in kinds if kind.endswith("_output")}
-    whole = [call_id is None or call_id in calls & outputs for _, call_id in kinds]
-    return [item for item, is_whole in zip(items, whole, strict=True) if is_whole]
+    are_complete = [call_id is None or call_id in calls & outputs for _, call_id in kinds]
+    return [item for item, is_complete in zip(items, are_complete, strict=True) if is_complete]

@@ -32,7 +32,7 @@ def key(part: Any) -> Any:
             return part
 
 
-def written(part: Any) -> Any:
+def content_of(part: Any) -> Any:
     """Return a neutral text or image as an item of content."""
     if isinstance(part, nexus.Text):
         return part.text
@@ -57,7 +57,7 @@ def items_of(part: Any) -> Any:
             return [content] if isinstance(content, str) else []
 
 
-def said(item: Any) -> Any:
+def neutral_part(item: Any) -> Any:
     """Return the neutral part of an item; None for what is no content, such as a cache point."""
     match kind(item):
         case "thinking":

@@ -1,6 +1,7 @@
 """Messages of Pydantic AI as neutral ones, and back to the framework's own objects after the cut."""
 
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import replace
 from itertools import count, groupby
 from typing import Any, NamedTuple
@@ -8,9 +9,8 @@ from typing import Any, NamedTuple
 from pydantic_ai import messages as pa
 
 import nexus
+from nexus.adapters._pydantic_ai_items import content_of, items_of, key, kind, neutral_part
 from nexus.types import Thinking
-
-from ._pydantic_ai_items import items_of, key, kind, said, written
 
 EMPTY = nexus.Text("[empty]")
 """Content of a message that has none, such as a run without a prompt."""
@@ -29,10 +29,11 @@ ROLES: dict[str, Any] = {
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_call": "tool_use"}
 
 
-class Unit(NamedTuple):
+class MessageUnit(NamedTuple):
     """A response, or a part of a request, which is shown or left out as one."""
 
-    own: Any
+    source: Any
+    """The framework's message."""
     part: Any
     """The response itself; None for a request without a prompt."""
     message: Any
@@ -43,34 +44,34 @@ class Unit(NamedTuple):
         """True for a compaction, which replaces the messages before it."""
         return any(kind(item) == "compaction" for item in (self.part, *items_of(self.part)))
 
-    def parts_as(self, shown: nexus.Message) -> list[Any]:
+    def parts_as(self, visible: nexus.Message) -> list[Any]:
         """Return the framework's parts for the message as it is shown: the same objects if nothing was changed."""
-        if self.own is self.part:
-            has_thinking = any(isinstance(part, Thinking) for part in shown.parts)
-            return [part for part in self.own.parts if has_thinking or kind(part) != "thinking"]
-        items = [(key(neutral), item) for item in items_of(self.part) if (neutral := said(item))]
-        parts: Any = getattr(shown.parts[0], "content", shown.parts)
+        if self.source is self.part:
+            has_thinking = any(isinstance(part, Thinking) for part in visible.parts)
+            return [part for part in self.source.parts if has_thinking or kind(part) != "thinking"]
+        items = [(key(neutral), item) for item in items_of(self.part) if (neutral := neutral_part(item))]
+        parts: Any = getattr(visible.parts[0], "content", visible.parts)
         if not items or [key(part) for part in parts] == [place for place, _ in items]:
             return [] if self.part is None else [self.part]
-        content = [dict(items).get(key(part)) or written(part) for part in parts]
+        content = [dict(items).get(key(part)) or content_of(part) for part in parts]
         if self.message.role == "tool":
             return [replace(self.part, content=content[0] if len(content) == 1 else content)]
         return [pa.UserPromptPart(content)]
 
 
-def units_of(messages: Iterable[Any], first: int = 0) -> Iterator[Unit]:
+def units_of(messages: Iterable[Any], first: int = 0) -> Iterator[MessageUnit]:
     """Yield the units of messages. Their ids are numbers, from the first one on."""
     numbers = map(str, count(first))
-    for own in messages:
+    for source in messages:
         roles = set[str]()
-        parts_of_own: list[Any] = [own] if kind(own) == "response" else own.parts
+        parts_of_own: list[Any] = [source] if kind(source) == "response" else source.parts
         for part in parts_of_own:
             role = ROLES.get(kind(part), "system")
             if role == "tool" and not part.tool_name:
                 role = "user"
-            parts: list[Any] = [neutral for item in items_of(part) if (neutral := said(item))]
+            parts: list[Any] = [neutral for item in items_of(part) if (neutral := neutral_part(item))]
             if role == "system":
-                yield Unit(own, part, nexus.Message("system", tuple(parts)) if parts else None)
+                yield MessageUnit(source, part, nexus.Message("system", tuple(parts)) if parts else None)
                 continue
             roles.add(role)
             if all(isinstance(neutral, Thinking) for neutral in parts):
@@ -78,41 +79,43 @@ def units_of(messages: Iterable[Any], first: int = 0) -> Iterator[Unit]:
             if role == "tool":
                 is_error = getattr(part, "outcome", "failed") != "success"
                 parts = [nexus.ToolResult(part.tool_call_id, tuple(parts), part.tool_name, is_error)]
-            yield Unit(own, part, nexus.Message(role, tuple(parts), id=next(numbers)))
+            yield MessageUnit(source, part, nexus.Message(role, tuple(parts), id=next(numbers)))
         if not roles:
-            yield Unit(own, None, nexus.user(EMPTY.text, id=next(numbers)))
+            yield MessageUnit(source, None, nexus.user(EMPTY.text, id=next(numbers)))
 
 
-def own_messages(units: list[Unit], shown: Iterable[nexus.Message]) -> list[pa.ModelMessage]:
+def own_messages(units: list[MessageUnit], visible: Iterable[nexus.Message]) -> list[pa.ModelMessage]:
     """Return the framework's messages for those that are shown: its own objects where nothing was changed."""
-    known = {unit.message.id: key(unit.message) for unit in units if unit.message and unit.message.id}
-    numbers = {content: number for number, content in known.items()}
+    contents = {unit.message.id: key(unit.message) for unit in units if unit.message and unit.message.id}
+    numbers = {content: number for number, content in contents.items()}
     shown_as, notes, newest = dict[str, nexus.Message](), dict[str, list[Any]](), list[Any]()
-    for message in shown:
+    for message in visible:
         number = message.id
-        if known.get(number) != key(message):  # it was changed, or moved since it was stored
+        if contents.get(number) != key(message):  # it was changed, or moved since it was stored
             number = numbers.get(key(message), number)
-        if known.get(number, [""])[0] == message.role:
+        if contents.get(number, [""])[0] == message.role:
             shown_as[number], notes[number], newest = message, newest, []
         elif message.role != "system":
-            results = [pa.ToolReturnPart(r.name, written(r.content[0]), r.call_id) for r in message.results()]
+            results = [pa.ToolReturnPart(r.name, content_of(r.content[0]), r.call_id) for r in message.results()]
             newest.append(pa.ModelRequest(results or [pa.UserPromptPart(message.text())]))
     messages: list[Any] = []
-    for _, group in groupby(units, key=lambda unit: id(unit.own)):
+    for _, group in groupby(units, key=lambda unit: id(unit.source)):
         parts: list[Any] = []
-        own: Any = None
+        source: Any = None
         for unit in group:
-            own = unit.own
+            source = unit.source
             number = unit.message.id if unit.message else ""
             messages += notes.get(number, [])
             if not number:
                 parts.append(unit.part)
             elif number in shown_as:
                 parts += unit.parts_as(shown_as[number])
-        if [*map(id, parts)] == [*map(id, own.parts)]:
-            messages.append(own)
+        if [*map(id, parts)] == [*map(id, source.parts)]:
+            messages.append(source)
         elif parts:
-            messages.append(replace(own, parts=parts))
+            shorter = copy(source)
+            shorter.parts = parts
+            messages.append(shorter)
     return [*messages, *newest]
 
 

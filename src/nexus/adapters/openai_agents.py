@@ -20,9 +20,8 @@ from agents.memory import SessionSettings
 from agents.run import CallModelData, ModelInputData
 
 import nexus
+from nexus.adapters._openai_agents_calls import definitions, pairs, result_of
 from nexus.errors import BadSetting, HeadMoved
-
-from ._openai_agents_calls import definitions, pairs, result_of
 
 LOG = logging.getLogger("nexus.adapters.openai_agents")
 
@@ -77,18 +76,18 @@ class NexusSession(RunHooks[Any]):
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the input that fits."""
-        asked, agent = data.model_data, data.agent
+        model_data, agent = data.model_data, data.agent
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
         tools: list[Any] = [*await agent.get_all_tools(RunContextWrapper(data.context)), *agent.handoffs]
         call: dict[str, Any] = {"model": model} if isinstance(model, str) and model else {}
-        call |= {"system": asked.instructions or "", "tools": definitions(agent, tools), **self.options}
-        fitted = await self.nx.mirror(asked.input, conversation=self.session_id, provider="responses", **call)
+        call |= {"system": model_data.instructions or "", "tools": definitions(agent, tools), **self.options}
+        fitted = await self.nx.mirror(model_data.input, conversation=self.session_id, provider="responses", **call)
         WAITING.set([fitted])
         if fitted.mirrored is not None and fitted.mirrored.has_unchanged_list:
-            return asked
-        own: dict[str, Any] = {json.dumps(item, sort_keys=True): item for item in asked.input}
-        items = [own.get(json.dumps(item, sort_keys=True), item) for item in fitted.to_responses()["input"]]
-        return ModelInputData(pairs(items), asked.instructions)
+            return model_data
+        originals: dict[str, Any] = {json.dumps(item, sort_keys=True): item for item in model_data.input}
+        items = [originals.get(json.dumps(item, sort_keys=True), item) for item in fitted.to_responses()["input"]]
+        return ModelInputData(pairs(items), model_data.instructions)
 
     async def on_llm_end(self, context: Any, agent: Agent[Any], response: ModelResponse) -> None:  # noqa: ARG002
         """Record an answer."""
@@ -107,11 +106,11 @@ class NexusSession(RunHooks[Any]):
 
     def _path(self, item_id: str | None, limit: int | None) -> Iterator[tuple[str, Any, str | None]]:
         """Yield ids and items, the newest first, each with the id of the one before it."""
-        found = 0
-        while item_id and found != limit and (document := self._documents.document(ITEM, item_id)):
+        count = 0
+        while item_id and count != limit and (document := self._documents.document(ITEM, item_id)):
             yield item_id, json.loads(document.body["json"]), document.body["before"]
             item_id = document.body["before"]
-            found += 1
+            count += 1
 
     def _add(self, items: list[TResponseInputItem]) -> None:
         texts = [json.dumps(item) for item in items]

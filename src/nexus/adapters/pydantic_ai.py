@@ -15,9 +15,8 @@ from pydantic_ai import messages as pa
 from pydantic_ai.capabilities import AbstractCapability
 
 import nexus
-
-from ._pydantic_ai_items import FILE
-from ._pydantic_ai_messages import Unit, own_messages, result_of, units_of
+from nexus.adapters._pydantic_ai_items import FILE
+from nexus.adapters._pydantic_ai_messages import MessageUnit, own_messages, result_of, units_of
 
 LOG = logging.getLogger("nexus.adapters.pydantic_ai")
 
@@ -58,7 +57,7 @@ class NexusContext(AbstractCapability[Any]):
             LOG.warning("call not recorded: %s", error)
         return response
 
-    async def _fit(self, ctx: Any, request: Any, units: list[Unit]) -> nexus.AssembledContext:
+    async def _fit(self, ctx: Any, request: Any, units: list[MessageUnit]) -> nexus.AssembledContext:
         setup = request.model_request_parameters
         tools = [
             (t.name, t.description, t.parameters_json_schema) for t in (*setup.function_tools, *setup.output_tools)

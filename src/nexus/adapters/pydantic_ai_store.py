@@ -92,9 +92,9 @@ class NexusConversationStore(ConversationStore):
 
     def _touch(self, conversation_id: str) -> bool:
         """Store a record again, so that a deletion that is under way looks for forks again. Return False if it is gone."""
-        while (found := self._document(CONVERSATION, conversation_id))[0]:
+        while (document := self._document(CONVERSATION, conversation_id))[0]:
             with suppress(HeadMoved):
-                self._put(CONVERSATION, conversation_id, *found)
+                self._put(CONVERSATION, conversation_id, *document)
                 return True
         return False
 
