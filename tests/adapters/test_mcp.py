@@ -16,8 +16,8 @@ from mcp import Client
 
 import nexus
 from adapters.mcp_adapter import server
-from adapters.openai_agents_adapter import NexusSession
 from adapters.test_openai_agents import TURNS, converse
+from nexus.adapters.openai_agents import NexusSession
 from nexus.testing.model_server import model_server
 from support.agent_model import BUDGET, AgentModel, run_figures
 from support.validity import recount

@@ -217,6 +217,10 @@ def agent_of(nx: nexus.Engine, function: Any = echo, **options: Any) -> Agent[An
     return Agent(FunctionModel(function), capabilities=[NexusContext(nx, **own)], **options)
 
 
+def run_now(agent: Agent[Any, Any], prompt: Any, **options: Any) -> Any:
+    return asyncio.run(agent.run(prompt, **options))
+
+
 def stored(nx: nexus.Engine) -> dict[str, list[Any]]:
     return {session.label: said(nx.history(session.label)) for session in nx.sessions()}
 
@@ -224,8 +228,8 @@ def stored(nx: nexus.Engine) -> dict[str, list[Any]]:
 def test_runs_without_a_conversation_never_meet() -> None:
     with nexus.open(ledger=":memory:") as nx:
         agent = agent_of(nx)
-        results = [agent.run_sync("Hello") for _ in range(2)]
-        again = agent.run_sync("And now?", message_history=results[0].all_messages())
+        results = [run_now(agent, "Hello") for _ in range(2)]
+        again = run_now(agent, "And now?", message_history=results[0].all_messages())
         assert again.output == "3: And now?"
         assert sorted(map(len, stored(nx).values())) == [2, 4]
 
@@ -234,7 +238,7 @@ def test_conversations_with_the_same_words_never_meet() -> None:
     with nexus.open(ledger=":memory:") as nx:
         agent = agent_of(nx)
         for name in ("ann", "bob"):
-            assert agent.run_sync("Hello", conversation_id=name).output == "1: Hello"
+            assert run_now(agent, "Hello", conversation_id=name).output == "1: Hello"
         assert {label.partition("~")[0] for label in stored(nx)} == {"pydantic-ai/ann", "pydantic-ai/bob"}
 
 
@@ -242,10 +246,10 @@ def test_users_with_the_same_conversation_never_meet() -> None:
     with nexus.open(ledger=":memory:") as nx:
         agent = agent_of(nx, principal=lambda ctx: ctx.deps, deps_type=str)
         for user in ("ann", "bob", "ann"):
-            agent.run_sync("Hello", conversation_id="chat", deps=user)
+            run_now(agent, "Hello", conversation_id="chat", deps=user)
         assert [len(history) for history in stored(nx).values()] == [2, 2]
         with pytest.raises(nexus.NotAllowed):
-            agent.run_sync("Hello", deps="")
+            run_now(agent, "Hello", deps="")
 
 
 def test_edited_history_is_a_fork() -> None:
@@ -253,10 +257,10 @@ def test_edited_history_is_a_fork() -> None:
         agent = agent_of(nx)
         history: list[Any] = []
         for text in ("One", "Two", "Three"):
-            history = agent.run_sync(text, message_history=history, conversation_id="chat").all_messages()
+            history = run_now(agent, text, message_history=history, conversation_id="chat").all_messages()
         edited = [*history[:2], pa.ModelRequest([pa.UserPromptPart("Second")]), *history[3:4]]
-        fork = agent.run_sync("Four", message_history=edited, conversation_id="chat").all_messages()
-        back = agent.run_sync("Again", message_history=history[:2], conversation_id="chat").all_messages()
+        fork = run_now(agent, "Four", message_history=edited, conversation_id="chat").all_messages()
+        back = run_now(agent, "Again", message_history=history[:2], conversation_id="chat").all_messages()
         assert sorted(stored(nx).values()) == sorted(said(neutral(each)) for each in (history, fork, back))
 
 
@@ -314,7 +318,7 @@ def test_message_over_the_budget_is_not_sent() -> None:
     with nexus.open(ledger=":memory:") as nx:
         agent = agent_of(nx, lambda *_: pytest.fail("sent"), budget=300)
         with pytest.raises(nexus.BudgetTooSmall, match="nothing was sent"):
-            agent.run_sync(words(900, "long"))
+            run_now(agent, words(900, "long"))
         assert nx.sessions() == []
 
 
@@ -331,8 +335,8 @@ def test_tools_and_output_types_count_and_stay() -> None:
 
     def used_tokens(**options: Any) -> int:
         with nexus.open(ledger=":memory:") as nx:
-            result = agent_of(nx, answer, **options).run_sync("Hello")
-            again = agent_of(nx, answer, **options).run_sync("More", message_history=result.all_messages())
+            result = run_now(agent_of(nx, answer, **options), "Hello")
+            again = run_now(agent_of(nx, answer, **options), "More", message_history=result.all_messages())
             assert result.output == again.output
             (session,) = nx.sessions()
             return nx.ledger.store.assemblies(nx.ledger.store.session(session.label).thread, 0)[0].manifest["base"]
@@ -372,7 +376,7 @@ def test_run_goes_on_if_its_call_cannot_be_recorded(caplog: pytest.LogCaptureFix
             nx.close()
             return echo(messages, info)
 
-        assert agent_of(nx, answer).run_sync("Hello").output == "1: Hello"
+        assert run_now(agent_of(nx, answer), "Hello").output == "1: Hello"
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("nexus.adapters.pydantic_ai", logging.WARNING)
 
@@ -389,7 +393,7 @@ def test_files_count_and_are_cut_with_their_message() -> None:
         agent, history = agent_of(nx, answer, budget=6_000), list[Any]()
         for turn in range(8):
             prompt = [f"Turn {turn}", pdf] if turn % 2 else f"Turn {turn}: {words(300, str(turn))}"
-            history = agent.run_sync(prompt, message_history=history).all_messages()
+            history = run_now(agent, prompt, message_history=history).all_messages()
     parts = [[part for message in messages for part in message.parts] for messages in seen]
     shown = [sum(part.content[1] is pdf for part in some if isinstance(part.content, list)) for some in parts]
     assert shown[1] == 1
@@ -402,7 +406,7 @@ def test_commands_show_recorded_calls(tmp_path: Path) -> None:
     with nexus.open(ledger=path) as nx:
         agent, history = agent_of(nx, budget=1_000), list[Any]()
         for turn in range(6):
-            history = agent.run_sync(f"Turn {turn}: {words(120, str(turn))}", message_history=history).all_messages()
+            history = run_now(agent, f"Turn {turn}: {words(120, str(turn))}", message_history=history).all_messages()
         (session,) = nx.sessions()
     for command in (["explain"], ["context"], ["cache", "show"], ["history"]):
         result = CliRunner().invoke(cli, [*command, "--ledger", str(path), session.label])
