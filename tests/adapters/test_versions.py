@@ -30,6 +30,10 @@ class Version(NamedTuple):
 
 
 VERSIONS = (
+    Version("langchain", "1.0.0", "test_langchain.py", ("langgraph==1.0.10",)),
+    Version("agent-framework-core", "1.12.0", "test_agent_framework.py"),
+    Version("pydantic-ai-slim[openai]", "2.0.0", "test_pydantic_ai.py"),
+    Version("openai-agents", "0.18.0", "test_openai_agents.py", ("openai==2.44.0",)),
     Version("google-adk", "1.30.0", "isolated/google_adk.py"),
     Version("google-adk", "2.13.0", "isolated/google_adk.py"),
     Version("claude-agent-sdk", "0.2.82", "isolated/claude_agent.py"),
@@ -60,7 +64,7 @@ def test_adapter_works_with_this_version(tried: Version) -> None:
 
 def installed(tried: Version) -> Path:
     """Return the folder with a version and what it requires, installed once."""
-    folder = FOLDER / f"{tried.package}-{tried.version}"
+    folder = FOLDER / f"{tried.package.partition('[')[0]}-{tried.version}"
     if folder.is_dir():
         return folder
     making = folder.with_name(f"{folder.name}.{os.getpid()}")

@@ -15,7 +15,7 @@ from agent_framework import ChatContext, ChatMiddleware, ChatResponse, Content, 
 
 import nexus
 from nexus.adapters.agent_framework_messages import neutral_message, new_messages, result_of
-from nexus.adapters.calls import Calls
+from nexus.adapters.calls import Calls, setting_for
 from nexus.adapters.own_messages import fields_of, own_messages
 
 __all__ = ["NexusChatMiddleware"]
@@ -54,13 +54,15 @@ class NexusChatMiddleware(ChatMiddleware):
         neutral, before = [*map(neutral_message, middle)], [*map(neutral_message, ending)]
         session = context.session.session_id if context.session else ""
         conversation = (
-            _value(self.conversation, context) or session or self.calls.conversation_of(_contents(context.messages))
+            setting_for(context, self.conversation)
+            or session
+            or self.calls.conversation_of(_contents(context.messages))
         )
         system = "\n\n".join(filter(None, (str(options.get("instructions") or ""), *(m.text for m in opening))))
         model = options.get("model") or options.get("model_id") or getattr(context.client, "model", "")
         arguments = {"model": str(model or ""), "system": system, "tools": [*_tools(options)]}
         if self.principal is not None:
-            arguments["principal"] = _value(self.principal, context)
+            arguments["principal"] = setting_for(context, self.principal)
         ctx = self.calls.fit(neutral, before, conversation=conversation, **arguments)
         if ctx is not None:
             fitted = own_messages(ctx.messages, neutral, middle, new_messages, _as_first_sent)
@@ -78,10 +80,6 @@ class NexusChatMiddleware(ChatMiddleware):
 def _contents(messages: Iterable[Message]) -> list[Content]:
     """Return the contents of messages, which stay the same objects when the framework copies the messages."""
     return [content for message in messages for content in message.contents]
-
-
-def _value(setting: Any, context: ChatContext) -> str:
-    return str((setting(context) if callable(setting) else setting) or "")
 
 
 def _is_text_reply(message: Message) -> bool:

@@ -16,6 +16,21 @@ _LOCKS = weakref.WeakKeyDictionary[nexus.Engine, Lock]()
 """Calls of one engine follow each other, whatever threads they come from."""
 
 
+def async_engine(nx: nexus.Engine | nexus.AsyncEngine) -> nexus.AsyncEngine:
+    """Return the asynchronous form of an engine."""
+    if isinstance(nx, nexus.AsyncEngine):
+        return nx
+    return nexus.AsyncEngine(nx)
+
+
+def setting_for(call: Any, setting: Any) -> str:
+    """Return a setting that a program gave as a text, or as a function of the framework's call."""
+    value = setting
+    if callable(setting):
+        value = setting(call)
+    return str(value or "")
+
+
 class Calls:
     """The model calls of one adapter.
 
@@ -26,7 +41,7 @@ class Calls:
     """
 
     def __init__(self, nx: nexus.Engine | nexus.AsyncEngine, log: Logger, options: dict[str, Any]) -> None:
-        self.nx = nx if isinstance(nx, nexus.AsyncEngine) else nexus.AsyncEngine(nx)
+        self.nx = async_engine(nx)
         self._log = log
         self._options = options
         self._lock = _LOCKS.setdefault(self.nx.engine, Lock())

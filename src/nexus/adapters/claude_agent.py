@@ -94,9 +94,11 @@ class NexusSessionStore(SessionStore):
         ids = {*stored_ids}
         for entry in entries:
             uuid = entry.get("uuid")
-            if uuid is None or uuid not in ids:
-                new.append(entry)
-            ids |= {uuid} if uuid is not None else set()
+            if uuid in ids:
+                continue
+            new.append(entry)
+            if uuid is not None:
+                ids.add(uuid)
         self._log.append(path, new, self.principal)
         self._ids[path] = ids
         try:

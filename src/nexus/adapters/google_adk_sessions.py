@@ -82,10 +82,10 @@ class NexusSessionService(BaseSessionService):
     def _store(self, path: tuple[str, ...], event: Event) -> None:
         app_name, user_id, _session_id = path
         delta = event.actions.state_delta
-        for prefix, shared in _shared_states(app_name, user_id):
+        for prefix, shared, owner in _shared_states(app_name, user_id):
             values = {name.removeprefix(prefix): value for name, value in delta.items() if name.startswith(prefix)}
             if values:
-                self._states.append(shared, [values], user_id if user_id in shared[2:] else "")
+                self._states.append(shared, [values], owner)
         self._sessions.append(path, [event.model_dump(mode="json", by_alias=True, exclude_none=True)], user_id)
 
     def _session(self, path: tuple[str, ...], config: GetSessionConfig) -> Session | None:
@@ -94,7 +94,7 @@ class NexusSessionService(BaseSessionService):
             return None
         app_name, user_id, session_id = path
         state = _state_after(event.actions.state_delta for event in events)
-        for prefix, shared in _shared_states(app_name, user_id):
+        for prefix, shared, _owner in _shared_states(app_name, user_id):
             state |= {prefix + name: value for name, value in _state_after(self._states.read(shared)).items()}
         later_events = [event for event in events[1:] if event.timestamp >= (config.after_timestamp or 0)]
         if config.num_recent_events is not None:
@@ -109,9 +109,9 @@ class NexusSessionService(BaseSessionService):
         )
 
 
-def _shared_states(app_name: str, user_id: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the prefixes of state that sessions share, and where it is kept."""
-    return (State.APP_PREFIX, ("app", app_name)), (State.USER_PREFIX, ("user", app_name, user_id))
+def _shared_states(app_name: str, user_id: str) -> tuple[tuple[str, tuple[str, ...], str], ...]:
+    """Return the prefixes of state that sessions share, where it is kept, and whose it is."""
+    return (State.APP_PREFIX, ("app", app_name), ""), (State.USER_PREFIX, ("user", app_name, user_id), user_id)
 
 
 def _state_after(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:

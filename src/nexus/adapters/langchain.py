@@ -18,7 +18,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 
 import nexus
-from nexus.adapters.calls import Calls
+from nexus.adapters.calls import Calls, async_engine, setting_for
 from nexus.adapters.langchain_messages import neutral_message, new_messages, restored_messages, result_of
 from nexus.adapters.own_messages import own_messages
 from nexus.types import Commit, NewEntry
@@ -58,13 +58,15 @@ class NexusMiddleware(AgentMiddleware[Any, Any]):
         ending = [*takewhile(lambda m: m.type == "ai" and not m.tool_calls, reversed(request.messages))][::-1]
         middle = request.messages[len(opening) : len(request.messages) - len(ending)]
         neutral, before = [*map(neutral_message, middle)], [*map(neutral_message, ending)]
-        conversation = _value(self.conversation, request) or _thread() or self.calls.conversation_of(request.messages)
+        conversation = (
+            setting_for(request, self.conversation) or _thread() or self.calls.conversation_of(request.messages)
+        )
         model = getattr(request.model, "model_name", None) or getattr(request.model, "model", "")
         system = "\n\n".join(filter(None, (request.system_prompt, *(message.text for message in opening))))
         tools = [*map(_tool, request.tools), *_output_tools(request.response_format)]
         arguments: dict[str, Any] = {"model": model if isinstance(model, str) else "", "system": system, "tools": tools}
         if self.principal is not None:
-            arguments["principal"] = _value(self.principal, request)
+            arguments["principal"] = setting_for(request, self.principal)
         ctx = self.calls.fit(neutral, before, conversation=conversation, **arguments)
 
         def record(response: Any) -> None:
@@ -84,7 +86,7 @@ class NexusChatMessageHistory(BaseChatMessageHistory):
     """The messages of a session in the ledger, for `RunnableWithMessageHistory`."""
 
     def __init__(self, nx: Any, session_id: str, *, principal: str = "") -> None:
-        self.nx = nx if isinstance(nx, nexus.AsyncEngine) else nexus.AsyncEngine(nx)
+        self.nx = async_engine(nx)
         names = ("langchain-history", principal, session_id)
         self.session = "/".join(quote(name, "", errors="surrogatepass") for name in names)
         self._body = {"principal": principal} if principal else {}
@@ -121,10 +123,6 @@ class NexusChatMessageHistory(BaseChatMessageHistory):
     async def aclear(self) -> None:
         """Begin an empty conversation. Earlier messages stay in the ledger."""
         await self.nx.run(self.clear)
-
-
-def _value(setting: Any, request: Any) -> str:
-    return str((setting(request) if callable(setting) else setting) or "")
 
 
 def _thread() -> str:
