@@ -7,6 +7,7 @@ for the client of any provider. A block that cannot run says why just before it:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import shlex
@@ -122,12 +123,25 @@ def _outside(page: Path) -> str:
 @pages_with("python", "py")
 def test_every_python_block_runs(page: Path, folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__", "client": client(), "async_client": async_client()}
-    for block in blocks(page):
-        if block.language not in ("python", "py") or block.not_run is not None:
-            continue
-        code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
-        with contextlib.chdir(folder), contextlib.redirect_stdout(None):
-            exec(code, names)
+    with current_event_loop():
+        for block in blocks(page):
+            if block.language not in ("python", "py") or block.not_run is not None:
+                continue
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            with contextlib.chdir(folder), contextlib.redirect_stdout(None):
+                exec(code, names)
+
+
+@contextlib.contextmanager
+def current_event_loop() -> Iterator[None]:
+    """Give the thread an event loop, and close it: frameworks' synchronous functions leave the one open that they make."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
 @pages_with("console")
