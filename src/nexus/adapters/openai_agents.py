@@ -21,7 +21,7 @@ from agents.run import CallModelData, ModelInputData
 
 import nexus
 from nexus.adapters.calls import async_engine
-from nexus.adapters.openai_agents_calls import definitions, pairs, result_of
+from nexus.adapters.openai_agents_calls import definitions, result_of
 from nexus.errors import BadSetting, HeadMoved
 
 LOG = logging.getLogger("nexus.adapters.openai_agents")
@@ -90,7 +90,7 @@ class NexusSession(RunHooks[Any]):
             return model_data
         originals: dict[str, Any] = {json.dumps(item, sort_keys=True): item for item in model_data.input}
         items = [originals.get(json.dumps(item, sort_keys=True), item) for item in fitted.to_responses()["input"]]
-        return ModelInputData(pairs(items), model_data.instructions)
+        return ModelInputData(items, model_data.instructions)
 
     async def on_llm_end(self, context: Any, agent: Agent[Any], response: ModelResponse) -> None:  # noqa: ARG002
         """Record an answer."""

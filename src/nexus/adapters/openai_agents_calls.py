@@ -41,15 +41,3 @@ def result_of(response: ModelResponse) -> nexus.AgentResult:
     if any(getattr(item, "status", "") == "incomplete" for item in response.output):
         reason = "max_tokens"
     return nexus.AgentResult(tuple(messages), tokens, reason)
-
-
-def pairs(items: list[Any]) -> list[Any]:
-    """Return the items without calls whose output was cut, and without outputs whose call was.
-
-    Calls of shells, computers and patches are unlike calls of functions: a cut may be between them and their outputs.
-    """
-    kinds = [(str(item.get("type", "")), item.get("call_id")) for item in items]
-    calls = {call_id for kind, call_id in kinds if kind.endswith("_call")}
-    outputs = {call_id for kind, call_id in kinds if kind.endswith("_output")}
-    are_complete = [call_id is None or call_id in calls & outputs for _, call_id in kinds]
-    return [item for item, is_complete in zip(items, are_complete, strict=True) if is_complete]

@@ -233,6 +233,17 @@ _item = msgspec.json.Decoder(dict[str, Any])
 _meta = msgspec.json.Decoder(decodable(_Meta))
 
 
+def is_program_output(message: Message) -> bool:
+    """Return True for the output of a call that is no function's, such as OpenAI's `shell_call`.
+
+    Neither it nor its call has a form in other formats. It belongs to the reply with the call, as a result does.
+    """
+    return message.role == "user" and any(
+        isinstance(part, Unknown) and part.kind.endswith(("_call_output", "_approval_response"))
+        for part in message.parts
+    )
+
+
 def is_reasoning_item(part: Thinking) -> bool:
     """Return True if this thinking is a reasoning item of the Responses API, and not another provider's."""
     return part.signature.startswith(_REASONING_OPENING)

@@ -59,7 +59,7 @@ from nexus.errors import BudgetTooSmall
 from nexus.ledger.replay import visible_start
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import Cut, DigestChunk, Entry, MessageRef
-from nexus.types.message import Message
+from nexus.types.message import Message, is_program_output
 from nexus.types.settings import Strategy
 
 KEEP_USER_TURNS: frozenset[Strategy] = frozenset({"keep_user_turns", "digest"})
@@ -199,7 +199,7 @@ class _Cutter:
 
     @property
     def _answers_calls(self) -> bool:
-        return any(message.role == "tool" for message in self.event)
+        return any(message.role == "tool" or is_program_output(message) for message in self.event)
 
     @property
     def _has_summary(self) -> bool:

@@ -44,6 +44,7 @@ from nexus.types.message import (
     ToolResult,
     Unknown,
     custom_calls,
+    is_program_output,
     with_neutral_parts,
     with_parts,
 )
@@ -167,7 +168,9 @@ def step(fold: Fold, message: Message, *, plain: bool) -> list[ShownMessage]:
         if shown_messages and shown_messages[-1][0].role == "assistant":
             fold.pieces = stored
     elif others and (message.role != "tool" or _is_visible(others)):
-        shown_messages.extend(_user(fold, message, others, has_notes=any(map(unsendable_kind, stored.parts))))
+        has_notes = any(map(unsendable_kind, stored.parts))
+        is_output = is_program_output(stored)
+        shown_messages.extend(_user(fold, message, others, has_notes=has_notes, is_output=is_output))
     elif not results:
         fold.changes[_EMPTY] += 1
     return shown_messages
@@ -325,7 +328,9 @@ def _with_shown_calls(fold: Fold, message: Message, parts: tuple[Part, ...], sho
     return keeps(message, shown_parts)
 
 
-def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: bool) -> list[ShownMessage]:
+def _user(
+    fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: bool, is_output: bool = False
+) -> list[ShownMessage]:
     dropped = [part for part in parts if isinstance(part, (ToolCall, Thinking))]
     if dropped:
         fold.changes["call or thinking outside an assistant message left out"] += len(dropped)
@@ -346,9 +351,10 @@ def _user(fold: Fold, message: Message, parts: tuple[Part, ...], *, has_notes: b
         if dropped or any(message.results()):
             keeps = with_parts
         view = keeps(message, parts, role="user")
+    starts_group = not (fold.started and is_output)
     fold.last_assistant = None
     fold.started = True
-    shown_messages.append((view, True, altered or has_notes))
+    shown_messages.append((view, starts_group, altered or has_notes))
     return shown_messages
 
 

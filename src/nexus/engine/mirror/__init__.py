@@ -33,7 +33,7 @@ from nexus.providers.server_edits import has_compaction, is_paused
 from nexus.text.as_received import ReceivedFormat
 from nexus.tokens.counter import TokenCounter
 from nexus.types.ledger_entries import AssemblyRow, Commit, Committed, Entry, MessageRef, NewEntry, StoredMessage
-from nexus.types.message import Message
+from nexus.types.message import Message, is_program_output
 
 _NEWEST_ENTRIES = 64
 """Entries at a thread's end among which its newest call is looked for."""
@@ -472,7 +472,9 @@ def _starts_turn(messages: Sequence[Message], index: int) -> bool:
     """Return True if a message starts a turn: the first one of a user or the system after a reply."""
     if not index:
         return messages[0].role != "system"
-    return messages[index].role in ("user", "system") and messages[index - 1].role == "assistant"
+    message = messages[index]
+    follows_reply = message.role in ("user", "system") and messages[index - 1].role == "assistant"
+    return follows_reply and not is_program_output(message)
 
 
 def _entries(staged: Sequence[NewEntry], base: int, turn: int, digest: bytes) -> list[Entry]:
