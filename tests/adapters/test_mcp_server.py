@@ -175,6 +175,14 @@ def test_window_adds_up_and_its_app_is_served(tmp_path: Path) -> None:
         use(nx, program)
 
 
+def test_window_says_what_is_omitted(tmp_path: Path) -> None:
+    with nexus.open(tmp_path) as nx:
+        talk(nx, "main", *(f"Question {number}" for number in range(8)))
+        nx.compact("main")
+        why = use(nx, lambda client: content(client, "context"))["why"]
+    assert any(reason.startswith("Omitted: messages before the session's last compaction") for reason in why), why
+
+
 def test_facts_are_kept_one_by_one_when_several_are_remembered_at_once(tmp_path: Path) -> None:
     async def program(client: Client) -> None:
         facts = [f"Fact number {n} is about harbors." for n in range(12)]

@@ -212,12 +212,11 @@ def _without_surrogates(line: str) -> str:
 
 def _problem(line: str) -> tuple[int, str, Any] | None:
     """Return code, text and id of the error that a line gets which is no message; None for a message."""
-    try:
-        protocol.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        pass
-    else:
-        return None
+    with suppress(ValueError):
+        message = protocol.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        is_notification = isinstance(message, protocol.JSONRPCNotification)
+        if not is_notification or "id" not in json.loads(line):  # with an `id` of null somebody waits
+            return None
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
