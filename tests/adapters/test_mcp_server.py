@@ -101,7 +101,7 @@ def test_cut_fact_is_found_and_read_with_its_place(tmp_path: Path) -> None:
         listed = await content(client, "search")
         assert [row["session"] for row in listed["hits"]] == ["main"]
         window = await content(client, "context", session="main")
-        assert window["why"][0].startswith("Earlier messages left out to stay within the token budget: ")
+        assert window["why"][0].startswith("Omitted: Earlier messages left out to stay within the token budget: ")
 
     with nexus.open(tmp_path, model="gpt-4o", budget=2_500) as nx:
         talk(

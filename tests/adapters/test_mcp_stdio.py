@@ -77,6 +77,7 @@ def test_every_line_is_answered_and_none_ends_the_server(folder: Path) -> None:
             (deep.encode(), -32_700),
             (b"[]", -32_600),
             (b'{"jsonrpc":"2.0","id":4}', -32_600),
+            (b'{"jsonrpc":"2.0","id":true}', -32_600),
             (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32_600),
             (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32_600),
             (b'{"jsonrpc":"2.0","id":4,"method":"nothing"}', -32_601),

@@ -226,6 +226,6 @@ def _problem(line: str) -> tuple[int, str, Any] | None:
             None,
         )
     request_id = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
-    if not isinstance(request_id, (str, int)):
+    if isinstance(request_id, bool) or not isinstance(request_id, (str, int)):
         request_id = None
     return protocol.INVALID_REQUEST, "line is no JSON-RPC message (it needs jsonrpc, method, and an id)", request_id
