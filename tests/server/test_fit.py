@@ -82,9 +82,9 @@ def test_calls_and_results_have_the_ids_of_the_list(call_id: str, tmp_path: Path
         agent = server.client().create_agent("a", budget=4_000)
         for number, messages in enumerate((again, long, unanswered)):
             for _ in ("new", "repeated"):
-                shown = agent.fit(messages, conversation=str(number)).shown
-                sent = [messages[row.item] if row.message is UNSET else row.message for row in shown]
-                parts = [part for message in sent for part in message.parts]
+                shown: list[Any] = [*agent.fit(messages, conversation=str(number)).shown]
+                sent: list[Any] = [messages[row.item] if row.message is UNSET else row.message for row in shown]
+                parts: list[Any] = [part for message in sent for part in message.parts]
                 assert {part.id for part in parts if isinstance(part, ToolCall)} == {call_id}
                 assert {part.call_id for part in parts if isinstance(part, ToolResult)} == {call_id}
         assert [row.item for row in agent.fit(again, conversation="0").shown] == [*range(len(again))]
