@@ -118,6 +118,20 @@ def test_file_that_cannot_be_added_to_stays_as_it_is(client: str, content: str, 
     assert file.read_text() == content
 
 
+@pytest.mark.parametrize("addition", ["startup_timeout_sec = 20\n", '[mcp_servers.nexus.env]\nA = "1"\n'])
+def test_entry_with_more_keys_of_the_user_stays_whole_in_codex(addition: str, tmp_path: Path) -> None:
+    file = written(tmp_path, "codex")
+    file.parent.mkdir()
+    file.write_text('[profiles.mine]\nmodel = "x"\n')
+    assert run(tmp_path, "install", "codex", "--yes").returncode == 0
+    file.write_text(changed := file.read_text() + addition)
+    done = run(tmp_path, "uninstall", "codex")
+    assert done.returncode == 0
+    assert "changed since" in done.stdout
+    assert file.read_text() == changed
+    assert servers(tmp_path, "codex")["nexus"]["args"] == ["mcp"]
+
+
 def test_folders_of_the_variables_are_used(tmp_path: Path) -> None:
     claude, codex = tmp_path / "c", tmp_path / "x"
     variables = {"CLAUDE_CONFIG_DIR": str(claude), "CODEX_HOME": str(codex), "NEXUS_LEDGER": str(tmp_path / "l.db")}

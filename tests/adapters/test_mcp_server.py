@@ -101,7 +101,7 @@ def test_cut_fact_is_found_and_read_with_its_place(tmp_path: Path) -> None:
         listed = await content(client, "search")
         assert [row["session"] for row in listed["hits"]] == ["main"]
         window = await content(client, "context", session="main")
-        assert window["why"][0].startswith("Earlier messages left out to stay within the token budget: ")
+        assert window["why"][0].startswith("Omitted: Earlier messages left out to stay within the token budget: ")
 
     with nexus.open(tmp_path, model="gpt-4o", budget=2_500) as nx:
         talk(
@@ -173,6 +173,14 @@ def test_window_adds_up_and_its_app_is_served(tmp_path: Path) -> None:
     with nexus.open(tmp_path) as nx:
         talk(nx, "main", "Hello")
         use(nx, program)
+
+
+def test_window_says_what_is_omitted(tmp_path: Path) -> None:
+    with nexus.open(tmp_path) as nx:
+        talk(nx, "main", *(f"Question {number}" for number in range(8)))
+        nx.compact("main")
+        why = use(nx, lambda client: content(client, "context"))["why"]
+    assert any(reason.startswith("Omitted: messages before the session's last compaction") for reason in why), why
 
 
 def test_facts_are_kept_one_by_one_when_several_are_remembered_at_once(tmp_path: Path) -> None:

@@ -77,6 +77,9 @@ def test_every_line_is_answered_and_none_ends_the_server(folder: Path) -> None:
             (deep.encode(), -32_700),
             (b"[]", -32_600),
             (b'{"jsonrpc":"2.0","id":4}', -32_600),
+            (b'{"jsonrpc":"2.0","id":true}', -32_600),
+            (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32_600),
+            (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32_600),
             (b'{"jsonrpc":"2.0","id":4,"method":"nothing"}', -32_601),
             (b'{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"rm","arguments":{}}}', -32_602),
             (b'{"jsonrpc":"2.0","id":4,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}', -32_602),
@@ -104,6 +107,26 @@ def test_ledger_that_is_made_later_is_found(tmp_path: Path) -> None:
         with nexus.open(tmp_path) as nx:  # another process writes while the server runs
             talk(nx, "main", "The crane is sold.")
         assert "sold" in client.call("search", query="sold")["content"][0]["text"]
+
+
+def test_ledger_that_is_replaced_is_read_without_a_restart(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other")
+    with nexus.open(other) as nx:
+        talk(nx, "restored", "The heron nests in May.")
+    files = folder / ".nexus"
+    with StdioClient(cwd=folder) as client:
+        client.initialize("2025-11-25")
+        assert "14 March" in client.call("search", query="crane")["content"][0]["text"]
+        for file in files.glob("ledger.db*"):
+            file.unlink()
+        assert client.call("search", query="crane")["structuredContent"] == {"hits": []}
+        for file in (other / ".nexus").glob("ledger.db*"):
+            file.rename(files / file.name)
+        assert "May" in client.call("search", query="heron")["content"][0]["text"]
+        (files / "ledger.db").write_text("garbage" * 1_000)
+        assert client.call("search", query="heron")["isError"]
 
 
 def test_two_servers_remember_into_one_memory(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec import UNSET
 
 import nexus
@@ -69,6 +70,24 @@ def test_cut_list_names_what_is_left_and_has_the_rest_as_messages(tmp_path: Path
     assert items == sorted(items)
     assert len(items) < len(messages)
     assert any(row.item is UNSET and row.message is not UNSET for row in fitted.shown[1:]), "a notice says so"
+
+
+@pytest.mark.parametrize("call_id", ["c1", "", "is not safe!"])
+def test_calls_and_results_have_the_ids_of_the_list(call_id: str, tmp_path: Path) -> None:
+    calls = [user("Find it"), assistant(ToolCall(call_id, "find", "{}")), result(call_id, "found")]
+    again = [*calls, user("Once more"), *calls[1:]]
+    long = [*again, user("A long one"), calls[1], result(call_id, "word " * 5_000)]
+    unanswered = [*long, user("The last"), calls[1], user("Stop. What now?")]
+    with running(tmp_path) as server:
+        agent = server.client().create_agent("a", budget=4_000)
+        for number, messages in enumerate((again, long, unanswered)):
+            for _ in ("new", "repeated"):
+                shown: list[Any] = [*agent.fit(messages, conversation=str(number)).shown]
+                sent: list[Any] = [messages[row.item] if row.message is UNSET else row.message for row in shown]
+                parts: list[Any] = [part for message in sent for part in message.parts]
+                assert {part.id for part in parts if isinstance(part, ToolCall)} == {call_id}
+                assert {part.call_id for part in parts if isinstance(part, ToolResult)} == {call_id}
+        assert [row.item for row in agent.fit(again, conversation="0").shown] == [*range(len(again))]
 
 
 def test_recorded_result_continues_the_session_with_its_usage(tmp_path: Path) -> None:

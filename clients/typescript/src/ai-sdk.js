@@ -66,15 +66,22 @@ export function nexusMiddleware(agent, { conversation = "", model: name = "", on
       stopReason: finishReason.unified.replace("-", "_"),
       model: response?.modelId,
     };
-    await agent.record({ contextId, result }).catch(onUnrecorded);
+    await agent.record({ contextId, result });
   }
+
+  /**
+   * Record a reply; a failure must not take it from the program.
+   * @param {string} contextId
+   * @param {any} reply
+   */
+  const tryRecord = (contextId, reply) => record(contextId, reply).catch(onUnrecorded);
 
   return {
     specificationVersion: "v3",
     async wrapGenerate({ params, model }) {
       const call = await fit(params, model.modelId);
       const result = await model.doGenerate(call.params);
-      await record(call.contextId, result);
+      await tryRecord(call.contextId, result);
       return result;
     },
     async wrapStream({ params, model }) {
@@ -86,7 +93,7 @@ export function nexusMiddleware(agent, { conversation = "", model: name = "", on
           reply.add(part);
           controller.enqueue(part);
         },
-        flush: () => (reply.isWhole ? record(call.contextId, reply) : undefined),
+        flush: () => (reply.isWhole ? tryRecord(call.contextId, reply) : undefined),
       });
       return { ...rest, stream: stream.pipeThrough(reader) };
     },
@@ -106,7 +113,9 @@ class StreamedReply {
     const [, type, step] = /^(text|reasoning)-(start|delta|end)$/.exec(part.type) ?? [];
     const metadata = part.providerMetadata ? { providerMetadata: part.providerMetadata } : {};
     if (step === "start") this.content.push(this.#open.set(part.id, { type, text: "" }).get(part.id));
-    if (step) Object.assign(this.#open.get(part.id), { text: this.#open.get(part.id).text + (part.delta ?? "") }, metadata);
+    const open = this.#open.get(part.id);
+    if (step && open) Object.assign(open, { text: open.text + (part.delta ?? "") }, metadata);
+    else if (step) this.#hasFailed = true; // it was never started: the AI SDK says so
     else if (part.type === "response-metadata") this.response = part;
     else if (part.type === "finish") Object.assign(this, { usage: part.usage, finishReason: part.finishReason });
     else if (!part.type.startsWith("tool-input")) this.content.push(part);

@@ -253,3 +253,29 @@ test("a reply that cannot be recorded is not lost", async () => {
   const gone = new Nexus({ url: "http://127.0.0.1:9", token }).agent("late");
   await assert.rejects(generateText({ model: wrapped(scripted(() => says("No.")), gone, { conversation: "l" }), prompt: "Hi", maxRetries: 0 }), { name: "NexusError", code: "connection" });
 });
+
+test("a reply in another form than the model's version says is not lost", async () => {
+  const agent = await nexus.createAgent({ agentId: "odd" });
+  const errors = [];
+  const odd = { ...scripted(() => says("Paid for.")), doGenerate: async () => ({ content: says("Paid for."), finishReason: "stop", warnings: [] }) };
+  odd.doStream = async () => ({
+    stream: simulateReadableStream({ chunks: [{ type: "text-start", id: "1" }, { type: "text-delta", id: "1", delta: "Paid for." }, { type: "finish", finishReason: "stop" }] }),
+  });
+  const model = wrapped(odd, agent, { conversation: "o", onUnrecorded: (error) => errors.push(error.name) });
+  const prompt = [user("Hi")];
+  assert.deepEqual((await model.doGenerate({ prompt })).content, says("Paid for."));
+  const parts = [];
+  for await (const part of (await model.doStream({ prompt })).stream) parts.push(part.type);
+  assert.deepEqual(parts, ["text-start", "text-delta", "finish"]);
+  assert.deepEqual(errors, ["TypeError", "TypeError"]);
+});
+
+test("a stream with a part that was never started goes on, and is not recorded", async () => {
+  const agent = await nexus.createAgent({ agentId: "unstarted" });
+  const chunks = [{ type: "text-delta", id: "1", delta: "Hi" }, { type: "finish", finishReason: { unified: "stop" }, usage }];
+  const odd = { ...scripted(() => []), doStream: async () => ({ stream: simulateReadableStream({ chunks }) }) };
+  const { stream } = await wrapped(odd, agent, { conversation: "s", onUnrecorded: assert.fail }).doStream({ prompt: [user("Hi")] });
+  const parts = [];
+  for await (const part of stream) parts.push(part.type);
+  assert.deepEqual(parts, ["text-delta", "finish"]);
+});

@@ -434,7 +434,8 @@ def _fact_row(file: str, section: str, date: str, text: str) -> Answer:
 
 def _reasons(ctx: AssembledContext) -> Iterator[str]:
     """Yield why the window is as it is: what is omitted, why the cache breaks, and warnings."""
-    yield from map(str.strip, omission_lines(ctx))
+    for line in omission_lines(ctx):
+        yield f"Omitted: {line.strip()}"
     for cause in ctx.accounting.prefix.causes:
         yield f"The prefix of the prompt moved because {cause}."
     for warning in ctx.warnings:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nexus.adapters.mcp_server.definitions import ToolArguments
-from nexus.errors import NexusError
+from nexus.errors import LedgerUnusable, NexusError
 
 if TYPE_CHECKING:
     from nexus.adapters.mcp_server.answers import McpAnswers
@@ -43,6 +43,13 @@ class McpEngines:
 
     async def call(self, tenant: str, principal: str, name: str, arguments: ToolArguments) -> dict[str, Any]:
         """Return the answer of a tool. Raises NexusError."""
+        nx = await self._engine(tenant)
+        try:
+            return await nx.run(self._answers(nx, principal).call, name, arguments)
+        except LedgerUnusable as error:
+            if error.code not in ("ledger_gone", "ledger_closed"):
+                raise
+        await self._forget(tenant, nx)  # the file is another one now, such as a restored backup
         nx = await self._engine(tenant)
         return await nx.run(self._answers(nx, principal).call, name, arguments)
 
@@ -79,6 +86,14 @@ class McpEngines:
                 nx = await asyncio.to_thread(self._open_tenant, tenant)
                 self._engines[tenant] = nx
             return nx
+
+    async def _forget(self, tenant: str, nx: AsyncEngine) -> None:
+        """Close an engine whose ledger is gone, unless another call did."""
+        async with self._lock:
+            if self._engines.get(tenant) is nx:
+                del self._engines[tenant]
+                with suppress(NexusError):
+                    await nx.close()
 
     async def _warm(self, tenant: str) -> None:
         """Open the engine of a tenant before its first call, to which an error is left."""

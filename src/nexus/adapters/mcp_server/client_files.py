@@ -144,9 +144,7 @@ def _is_used(text: str) -> bool:
 def _without_entry(text: str, old: McpInstallation) -> tuple[str, bool]:
     """Return a file's text without an entry, and whether the entry is left, because it was changed since."""
     if old.client == "codex":
-        if text.count(old.entry) != 1:
-            return text, _TOML_KEY in text and NAME in mapping(_toml_of(old.file, text).get(_TOML_KEY))
-        return text.replace(old.entry, ""), False
+        return _without_toml(text, old)
     servers = mapping(_json_of(old.file, text).get(_JSON_KEY))
     if NAME not in servers:
         return text, False
@@ -221,6 +219,20 @@ def _with_toml(text: str, file: Path, command: Sequence[str], created: tuple[str
         is_as_expected = False
     _check_result(str(file), is_as_expected=is_as_expected)
     return text + piece, McpInstallation("codex", str(file), piece, created)
+
+
+def _without_toml(text: str, old: McpInstallation) -> tuple[str, bool]:
+    """Return what `_without_entry` does. Keys and tables that the user added to the entry would be left without it."""
+    settings = _toml_of(old.file, text)
+    servers = mapping(settings.get(_TOML_KEY))
+    if NAME not in servers:
+        return text, False
+    shorter = text.replace(old.entry, "")
+    others = {name: server for name, server in servers.items() if name != NAME}
+    rest = {**settings, _TOML_KEY: others}
+    if text.count(old.entry) != 1 or {_TOML_KEY: {}, **_toml_of(old.file, shorter)} != rest:
+        return text, True
+    return shorter, False
 
 
 def _toml_text(value: str | list[str]) -> str:

@@ -212,12 +212,11 @@ def _without_surrogates(line: str) -> str:
 
 def _problem(line: str) -> tuple[int, str, Any] | None:
     """Return code, text and id of the error that a line gets which is no message; None for a message."""
-    try:
-        protocol.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        pass
-    else:
-        return None
+    with suppress(ValueError):
+        message = protocol.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        is_notification = isinstance(message, protocol.JSONRPCNotification)
+        if not is_notification or "id" not in json.loads(line):  # with an `id` of null somebody waits
+            return None
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -227,6 +226,6 @@ def _problem(line: str) -> tuple[int, str, Any] | None:
             None,
         )
     request_id = cast("dict[str, Any]", value).get("id") if isinstance(value, dict) else None
-    if not isinstance(request_id, (str, int)):
+    if isinstance(request_id, bool) or not isinstance(request_id, (str, int)):
         request_id = None
     return protocol.INVALID_REQUEST, "line is no JSON-RPC message (it needs jsonrpc, method, and an id)", request_id

@@ -13,6 +13,7 @@ from msgspec import Struct
 from nexus.context import AssembledContext, SentMessage
 from nexus.engine.mirror import PlacedList
 from nexus.ledger.store import LedgerStore
+from nexus.text.as_received import with_call_ids
 from nexus.text.message_text import with_unsendable_as_notes
 from nexus.types.ledger_entries import MessageRef
 from nexus.types.message import Image, Message, Note, Part, Text, Thinking, ToolCall, ToolResult, Unknown
@@ -40,7 +41,18 @@ def shown_items(ctx: AssembledContext, store: LedgerStore) -> tuple[ShownItem, .
     indexes = {ref: index for index, ref in enumerate(_refs(placed, store))}
     history = [(entry, None if entry.ref is None else indexes.get(entry.ref)) for entry in entries[:event_start]]
     event = zip(entries[event_start:], _event_indexes(placed, entries[event_start:]), strict=True)
-    return tuple(_shown_item(placed, entry, index) for entry, index in (*history, *event))
+    rows = (*history, *event)
+    ids = _listed_ids(placed, rows)
+    return tuple(_shown_item(placed, entry, index, ids) for entry, index in rows)
+
+
+def _listed_ids(placed: PlacedList, rows: Iterable[tuple[SentMessage, int | None]]) -> dict[str, str]:
+    """Return the list's ids of calls by those that were made valid: items that go out as they came have the list's."""
+    ids: dict[str, str] = {}
+    for entry, index in rows:
+        if index is not None and entry.state == "repaired":
+            ids |= zip(_ids(entry.message), _ids(placed.messages[index]), strict=False)
+    return ids
 
 
 def _refs(placed: PlacedList, store: LedgerStore) -> Iterator[MessageRef]:
@@ -58,32 +70,40 @@ def _event_indexes(placed: PlacedList, entries: Sequence[SentMessage]) -> list[i
     """Return the index of the list's message of each message of the event, which no cut omits."""
     waiting = list(range(placed.client.history_length, len(placed.messages)))
     indexes: list[int | None] = []
-    for entry in entries:
-        calls = _call_ids(entry.message)
+    sent_ids = [_ids(entry.message) for entry in entries]
+    for entry, ids in zip(entries, sent_ids, strict=True):
         index = None
         if entry.state != "synthetic":
-            same_role = (i for i in waiting if placed.messages[i].role == entry.message.role)
-            index = next((i for i in same_role if _call_ids(placed.messages[i]) == calls), None)
+            same_role = [i for i in waiting if placed.messages[i].role == entry.message.role]
+            listed = {i: _ids(placed.messages[i]) for i in same_role}
+            renamed = (i for i in same_role if len(listed[i]) == len(ids) and listed[i] not in sent_ids)
+            index = next((i for i in same_role if listed[i] == ids), next(renamed, None))
         if index is not None:
             waiting.remove(index)
         indexes.append(index)
     return indexes
 
 
-def _call_ids(message: Message) -> list[str]:
-    return [result.call_id for result in message.results()]
+def _ids(message: Message) -> list[str]:
+    """Return the ids of a message's calls and results."""
+    return [
+        part.id if isinstance(part, ToolCall) else part.call_id
+        for part in message.parts
+        if isinstance(part, ToolCall | ToolResult)
+    ]
 
 
-def _shown_item(placed: PlacedList, entry: SentMessage, index: int | None) -> ShownItem:
+def _shown_item(placed: PlacedList, entry: SentMessage, index: int | None, ids: dict[str, str]) -> ShownItem:
+    message = with_call_ids(entry.message, ids)
     if index is None:
-        return ShownItem(None, entry.message)
+        return ShownItem(None, message)
     item = placed.client.items[index]
     listed = placed.messages[index]
     content = _content(entry.message.parts)
     as_listed = (_content(listed.parts), _content(with_unsendable_as_notes(listed).parts))
     if entry.state == "unchanged" or content in as_listed:
         return ShownItem(item, None)
-    return ShownItem(item, entry.message)
+    return ShownItem(item, message)
 
 
 def _content(parts: Iterable[Part]) -> list[object]:
