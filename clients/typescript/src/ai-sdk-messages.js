@@ -141,3 +141,23 @@ function address(data) {
   for (let start = 0; start < data.length; start += 32_768) bytes += String.fromCharCode(...data.subarray(start, start + 32_768));
   return btoa(bytes);
 }
+
+/**
+ * Return a reply as it is recorded.
+ * @param {any} reply Result of a model's call.
+ */
+export function resultOf({ content, usage, finishReason, response }) {
+  const { inputTokens: input, outputTokens: output } = usage;
+  return {
+    parts: content.flatMap((/** @type {any} */ part) => neutralParts(part, "assistant")),
+    usage: {
+      inputTokens: input.total,
+      cacheReadTokens: input.cacheRead,
+      cacheWriteTokens: input.cacheWrite,
+      outputTokens: output.total,
+      reasoningTokens: output.reasoning,
+    },
+    stopReason: finishReason.unified.replace("-", "_"),
+    model: response?.modelId,
+  };
+}

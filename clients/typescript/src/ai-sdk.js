@@ -9,7 +9,7 @@
  * @import { Agent } from "./index.js"
  */
 
-import { changedMessage, neutralMessage, neutralParts } from "./ai-sdk-messages.js";
+import { changedMessage, neutralMessage, resultOf } from "./ai-sdk-messages.js";
 import { NexusError } from "./index.js";
 
 /**
@@ -49,39 +49,24 @@ export function nexusMiddleware(agent, { conversation = "", model: name = "", on
   }
 
   /**
+   * Record a reply; a failure must not take it from the program.
    * @param {string} contextId
    * @param {any} reply Result of a model's call.
    */
-  async function record(contextId, { content, usage, finishReason, response }) {
-    const { inputTokens: input, outputTokens: output } = usage;
-    const result = {
-      parts: content.flatMap((/** @type {any} */ part) => neutralParts(part, "assistant")),
-      usage: {
-        inputTokens: input.total,
-        cacheReadTokens: input.cacheRead,
-        cacheWriteTokens: input.cacheWrite,
-        outputTokens: output.total,
-        reasoningTokens: output.reasoning,
-      },
-      stopReason: finishReason.unified.replace("-", "_"),
-      model: response?.modelId,
-    };
-    await agent.record({ contextId, result });
+  async function record(contextId, reply) {
+    try {
+      await agent.record({ contextId, result: resultOf(reply) });
+    } catch (error) {
+      onUnrecorded(error);
+    }
   }
-
-  /**
-   * Record a reply; a failure must not take it from the program.
-   * @param {string} contextId
-   * @param {any} reply
-   */
-  const tryRecord = (contextId, reply) => record(contextId, reply).catch(onUnrecorded);
 
   return {
     specificationVersion: "v3",
     async wrapGenerate({ params, model }) {
       const call = await fit(params, model.modelId);
       const result = await model.doGenerate(call.params);
-      await tryRecord(call.contextId, result);
+      await record(call.contextId, result);
       return result;
     },
     async wrapStream({ params, model }) {
@@ -93,7 +78,7 @@ export function nexusMiddleware(agent, { conversation = "", model: name = "", on
           reply.add(part);
           controller.enqueue(part);
         },
-        flush: () => (reply.isWhole ? tryRecord(call.contextId, reply) : undefined),
+        flush: () => (reply.isWhole ? record(call.contextId, reply) : undefined),
       });
       return { ...rest, stream: stream.pipeThrough(reader) };
     },

@@ -414,7 +414,7 @@ def _bad_cursor(cursor: str) -> BadReference:
 
 
 def _session_row(info: Any) -> Answer:
-    text = f"{info.title or 'no title'}: {info.turns:,} turns, {info.messages:,} messages"
+    text = f"{info.title or 'no title'} (turns: {info.turns:,}, messages: {info.messages:,})"
     return {"session": info.label, "at": "", "role": "", "time": _time(info.last_ms), "text": text}
 
 
