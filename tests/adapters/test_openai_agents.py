@@ -37,11 +37,14 @@ from nexus.testing.model_server import ModelServer, fail, model_server, reply
 from support.agent_model import BUDGET, AgentModel, check_ledger, run_figures, said, words
 
 TURNS = 20
+IMAGE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 @function_tool
 def lookup(query: str) -> str:
-    """Looks something up."""
+    """Looks something up; some lookups fail."""
+    if sum(map(ord, query)) % 5 == 0:
+        raise RuntimeError("the index is gone")
     return words(300, query)
 
 
@@ -53,7 +56,9 @@ async def converse(url: str, memory: NexusSession, turns: int, *, streamed: bool
         config = RunConfig(call_model_input_filter=memory, tracing_disabled=True)
         items: list[Any] = []
         for turn in range(turns):
-            text = f"Turn {turn}: {words(30, str(turn))}"
+            text: Any = f"Turn {turn}: {words(30, str(turn))}"
+            if turn in (3, 17):
+                text = [with_image(text)]
             if streamed:
                 result: Any = Runner.run_streamed(helper, text, session=memory, hooks=memory, run_config=config)
                 assert len([event async for event in result.stream_events()]) > 60
@@ -61,6 +66,13 @@ async def converse(url: str, memory: NexusSession, turns: int, *, streamed: bool
                 result = await Runner.run(helper, text, session=memory, hooks=memory, run_config=config)
             items = [*items, *result.to_input_list()[-len(result.new_items) - 1 :]]
         return items
+
+
+def with_image(text: str) -> Any:
+    return {
+        "role": "user",
+        "content": [{"type": "input_text", "text": text}, {"type": "input_image", "image_url": IMAGE}],
+    }
 
 
 @pytest.mark.parametrize("mode", ["plain", "streamed"])
@@ -71,6 +83,9 @@ def test_agent_stays_in_budget_and_loses_nothing(mode: str, record_property: Cal
         items = asyncio.run(converse(server.openai_url, memory, TURNS, streamed=mode == "streamed"))
         messages = nexus.read_messages(items, "responses")
         record_property("figures", run_figures(f"openai-agents {mode}", model, nx, messages))
+    content = str(said(messages))
+    assert content.count("'image'") == 2
+    assert "An error occurred while running the tool" in content
 
 
 def test_new_object_continues_the_stored_session() -> None:
@@ -111,7 +126,6 @@ def stored(nx: nexus.Engine) -> list[Any]:
     return sorted(said(nx.history(session.label)) for session in nx.sessions())
 
 
-IMAGE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 ITEMS: list[Any] = [
     {"role": "user", "content": [{"type": "input_text", "text": "See"}, {"type": "input_image", "image_url": IMAGE}]},
     {
