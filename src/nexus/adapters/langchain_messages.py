@@ -11,7 +11,7 @@ from langchain_core import messages as lc
 from msgspec.structs import replace
 
 import nexus
-from nexus.adapters.own_messages import fields_of, with_fields
+from nexus.adapters.own_messages import fields_of, other_fields, with_fields
 from nexus.types import with_parts
 
 _CALLS = ("tool_use", "tool_call", "function_call", "invalid_tool_call")
@@ -46,7 +46,7 @@ def neutral_message(message: Any) -> nexus.Message:
         neutral = with_parts(neutral, (replace(part, is_error=True) for part in neutral.results()))
     base = new_messages(neutral)[0]
     base_fields: dict[str, Any] = base.model_dump() if base.type == message.type else {}
-    more = {k: v for k, v in message.model_dump().items() if k not in base_fields or base_fields[k] != v}
+    more = other_fields(message.model_dump(), base_fields)
     return with_fields(neutral, {**more, "type": message.type})
 
 
