@@ -356,6 +356,19 @@ def test_unchanged_messages_are_sent_as_the_same_objects(messages: list[BaseMess
         assert whole(nx, session.label)[:-1] == messages
 
 
+@pytest.mark.parametrize(
+    "block", [{"type": "image", "url": "gs://a/b.png"}, {"type": "image_url", "image_url": {"url": "gs://a/b.png"}}]
+)
+def test_image_in_the_provider_s_store_is_sent_as_it_is(block: Any) -> None:
+    message = HumanMessage([{"type": "text", "text": "What is it?"}, block])
+    sent: list[Any] = []
+    with nexus.open(ledger=":memory:") as nx:
+        NexusMiddleware(nx).wrap_model_call(request_for([message]), lambda r: (sent.extend(r.messages), answer()(r))[1])
+        assert sent == [message]
+        assert sent[0] is message
+        assert whole(nx, nx.sessions()[0].label)[0] == message
+
+
 def test_broken_calls_of_a_model_are_made_valid() -> None:
     broken = AIMessage("", invalid_tool_calls=[{"id": "c1", "name": "lookup", "args": '{"q": ', "error": "broken"}])
     messages = [HumanMessage("Look."), broken, HumanMessage("And?")]

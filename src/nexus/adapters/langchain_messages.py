@@ -89,15 +89,16 @@ def _block(block: str | dict[str, Any]) -> Any:
         summary: list[Any] = block.get("summary") or []
         texts = [str(part["text"]) for part in summary if "text" in part]
         return {"type": "thinking", "thinking": block.get("reasoning") or "\n".join(texts)}
-    if block.get("type") not in ("image", "input_image"):
+    if block.get("type") not in ("image", "image_url", "input_image"):
         return block
     source: Any = block.get("source") or block.get("image_url") or block
-    if isinstance(source, str):
-        return {"type": "image_url", "image_url": {"url": source}}
-    url = source.get("url")
+    source = {"url": source} if isinstance(source, str) else source
+    url: Any = source.get("url")
     if not url and (data := source.get("base64") or source.get("data")):
         url = f"data:{source.get('mime_type') or source.get('media_type') or 'image/png'};base64,{data}"
-    return {"type": "image_url", "image_url": {"url": url}} if url else block
+    if isinstance(url, str) and ":" in url and not url.lower().startswith(("http:", "https:", "data:")):
+        return {**block, "type": "image"}  # the provider's own address, such as one of its store
+    return {"type": "image_url", "image_url": {"url": url}} if url and block["type"] != "image_url" else block
 
 
 def _blocks(parts: Iterable[Any]) -> Any:
