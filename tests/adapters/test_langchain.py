@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelCallLimitMiddleware, ModelFallbackMiddleware, ModelRequest, ModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_core.tools import ToolException, tool
@@ -348,6 +356,19 @@ def test_unchanged_messages_are_sent_as_the_same_objects(messages: list[BaseMess
         assert whole(nx, session.label)[:-1] == messages
 
 
+@pytest.mark.parametrize(
+    "block", [{"type": "image", "url": "gs://a/b.png"}, {"type": "image_url", "image_url": {"url": "gs://a/b.png"}}]
+)
+def test_image_in_the_provider_s_store_is_sent_as_it_is(block: Any) -> None:
+    message = HumanMessage([{"type": "text", "text": "What is it?"}, block])
+    sent: list[Any] = []
+    with nexus.open(ledger=":memory:") as nx:
+        NexusMiddleware(nx).wrap_model_call(request_for([message]), lambda r: (sent.extend(r.messages), answer()(r))[1])
+        assert sent == [message]
+        assert sent[0] is message
+        assert whole(nx, nx.sessions()[0].label)[0] == message
+
+
 def test_broken_calls_of_a_model_are_made_valid() -> None:
     broken = AIMessage("", invalid_tool_calls=[{"id": "c1", "name": "lookup", "args": '{"q": ', "error": "broken"}])
     messages = [HumanMessage("Look."), broken, HumanMessage("And?")]
@@ -421,6 +442,59 @@ def test_message_over_the_budget_is_refused_before_anything_is_sent() -> None:
         with pytest.raises(nexus.BudgetTooSmall):
             agent.invoke({"messages": [("user", words(6_000, "long"))]}, thread("t"))
         assert not model.bodies and not nx.sessions()
+
+
+def test_thread_goes_on_when_a_message_over_the_budget_was_removed() -> None:
+    with nexus.open(ledger=":memory:") as nx, chats(AgentModel()) as chat:
+        agent: Any = create_agent(
+            chat, [], middleware=[NexusMiddleware(nx, budget=BUDGET)], checkpointer=InMemorySaver()
+        )
+        for text in (words(6_000, "long"), "Short"):  # both wait for an answer, and are never cut
+            with pytest.raises(nexus.BudgetTooSmall):
+                agent.invoke({"messages": [("user", text)]}, thread("t"))
+        long = agent.get_state(thread("t")).values["messages"][0]
+        agent.update_state(thread("t"), {"messages": [RemoveMessage(long.id)]}, as_node="__start__")
+        assert agent.invoke(None, thread("t"))["messages"][-1].type == "ai"
+        assert len(nx.history(nx.sessions()[0].label)) == 2
+
+
+class Column:
+    """Numbers that are compared one by one, as those of NumPy and pandas."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def __eq__(self, other: object) -> Any:
+        return Column(*(value == other for value in self.values))
+
+    def __ne__(self, other: object) -> Any:
+        return Column(*(value != other for value in self.values))
+
+    def __bool__(self) -> bool:
+        raise ValueError("The truth value of an array is ambiguous.")
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["self"] = CIRCLE
+
+
+@pytest.mark.parametrize("artifact", [Column(1.0, 2.0), {(0, 1): 2.0}, CIRCLE], ids=["array", "pairs", "circle"])
+def test_artifact_that_is_not_json_does_not_stop_an_agent(artifact: Any) -> None:
+    @tool(response_format="content_and_artifact")
+    def measure(query: str) -> tuple[str, Any]:
+        """Measure something."""
+        return f"Measured: {query}.", artifact
+
+    with nexus.open(ledger=":memory:") as nx, chats(AgentModel()) as chat:
+        agent: Any = create_agent(chat, [measure], middleware=[NexusMiddleware(nx)])
+        messages = agent.invoke({"messages": [("user", "Measure")]})["messages"]
+        result = next(message for message in messages if message.type == "tool")
+        assert result.artifact is artifact
+        stored = whole(nx, nx.sessions()[0].label)
+        assert [message.content for message in stored] == [message.content for message in messages]
+        assert all(isinstance(message.artifact, str) for message in stored if isinstance(message, ToolMessage))
 
 
 def test_tools_and_output_schemas_count_for_the_budget() -> None:

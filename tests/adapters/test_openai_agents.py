@@ -318,6 +318,18 @@ def test_message_over_the_budget_is_not_sent() -> None:
         assert server.bodies == []
 
 
+def test_session_goes_on_when_a_message_over_the_budget_was_popped() -> None:
+    with nexus.open(ledger=":memory:") as nx, model_server(reply("Hi.")) as server:
+        memory = NexusSession("chat", nx, budget=300)
+        for text in (words(900, "long"), "Short"):  # both wait for an answer, and are never cut
+            with pytest.raises(nexus.BudgetTooSmall):
+                asyncio.run(run(server, memory, text))
+        for _ in range(2):
+            asyncio.run(memory.pop_item())
+        asyncio.run(run(server, memory, "Short"))
+        assert check_ledger(nx, nexus.read_messages(asyncio.run(memory.get_items()), "responses")) == 2
+
+
 def test_run_goes_on_if_its_call_cannot_be_recorded(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(NexusSession):
         async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:

@@ -11,7 +11,7 @@ from langchain_core import messages as lc
 from msgspec.structs import replace
 
 import nexus
-from nexus.adapters.own_messages import fields_of, with_fields
+from nexus.adapters.own_messages import fields_of, other_fields, with_fields
 from nexus.types import with_parts
 
 _CALLS = ("tool_use", "tool_call", "function_call", "invalid_tool_call")
@@ -46,7 +46,7 @@ def neutral_message(message: Any) -> nexus.Message:
         neutral = with_parts(neutral, (replace(part, is_error=True) for part in neutral.results()))
     base = new_messages(neutral)[0]
     base_fields: dict[str, Any] = base.model_dump() if base.type == message.type else {}
-    more = {k: v for k, v in message.model_dump().items() if k not in base_fields or base_fields[k] != v}
+    more = other_fields(message.model_dump(), base_fields)
     return with_fields(neutral, {**more, "type": message.type})
 
 
@@ -89,15 +89,16 @@ def _block(block: str | dict[str, Any]) -> Any:
         summary: list[Any] = block.get("summary") or []
         texts = [str(part["text"]) for part in summary if "text" in part]
         return {"type": "thinking", "thinking": block.get("reasoning") or "\n".join(texts)}
-    if block.get("type") not in ("image", "input_image"):
+    if block.get("type") not in ("image", "image_url", "input_image"):
         return block
     source: Any = block.get("source") or block.get("image_url") or block
-    if isinstance(source, str):
-        return {"type": "image_url", "image_url": {"url": source}}
-    url = source.get("url")
+    source = {"url": source} if isinstance(source, str) else source
+    url: Any = source.get("url")
     if not url and (data := source.get("base64") or source.get("data")):
         url = f"data:{source.get('mime_type') or source.get('media_type') or 'image/png'};base64,{data}"
-    return {"type": "image_url", "image_url": {"url": url}} if url else block
+    if isinstance(url, str) and ":" in url and not url.lower().startswith(("http:", "https:", "data:")):
+        return {**block, "type": "image"}  # the provider's own address, such as one of its store
+    return {"type": "image_url", "image_url": {"url": url}} if url and block["type"] != "image_url" else block
 
 
 def _blocks(parts: Iterable[Any]) -> Any:

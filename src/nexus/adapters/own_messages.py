@@ -64,9 +64,24 @@ def _plain(part: Any) -> Any:
     return part
 
 
+def other_fields(fields: dict[str, Any], base_fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that a message made from its neutral one does not have, or has with another value."""
+    return {
+        name: value for name, value in fields.items() if name not in base_fields or _differs(base_fields[name], value)
+    }
+
+
+def _differs(one: object, other: object) -> bool:
+    try:
+        return bool(one != other)
+    except (RuntimeError, TypeError, ValueError):  # an array compares its elements, and is neither true nor false
+        return True
+
+
 def with_fields(message: nexus.Message, fields: dict[str, Any]) -> nexus.Message:
     """Return a message with a framework's fields, without the data of its images, which the ledger stores once."""
-    text = json.dumps({**json.loads(message.meta or "{}"), _FIELDS: fields}, default=_json_value)
+    values = {name: _as_json(value) for name, value in fields.items()}
+    text = json.dumps({**json.loads(message.meta or "{}"), _FIELDS: values})
     for index, data in enumerate(_images(message)):
         text = text.replace(data, f"\\u0000{index}\\u0000")
     return replace(message, meta=text)
@@ -83,6 +98,14 @@ def fields_of(message: nexus.Message) -> dict[str, Any]:
 def _images(message: nexus.Message) -> Iterator[str]:
     contents = (part.content if isinstance(part, nexus.ToolResult) else (part,) for part in message.parts)
     return (part.data for content in contents for part in content if isinstance(part, nexus.Image) and part.data)
+
+
+def _as_json(value: object) -> Any:
+    """Return a value as JSON has it; the `repr` of one with a circle, or with keys that are no texts."""
+    try:
+        return json.loads(json.dumps(value, default=_json_value))
+    except (RecursionError, TypeError, ValueError):
+        return repr(value)
 
 
 def _json_value(value: object) -> str:
