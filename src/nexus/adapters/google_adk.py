@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.models import LlmRequest, LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.genai import types
@@ -72,6 +73,11 @@ class NexusPlugin(BasePlugin):
     ) -> None:
         """Forget the call: its messages are recorded with the next one."""
         self._sent.pop(_call_of(callback_context), None)
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Forget the calls of a run whose streams were left before their end."""
+        run = invocation_context.invocation_id
+        self._sent = {call: ctx for call, ctx in self._sent.items() if run not in call}
 
 
 def _call_of(context: CallbackContext) -> tuple[str, ...]:
