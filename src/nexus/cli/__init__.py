@@ -58,7 +58,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "serve": "Serve agents to other programs, over HTTP or standard input.",
         "wrap": "Run a client of models behind a proxy: claude, codex and others.",
         "proxy": "Record, heal and fit the calls of any client of models.",
-        "mcp": "Serve sessions and memory to any client of MCP: search, read, recall.",
+        "mcp": "Serve sessions and memory to clients of MCP.",
         "services": "Run the services of the tagged dialogue, and configure them.",
         "turnlog": "Check turn logs.",
     },

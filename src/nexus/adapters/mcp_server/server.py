@@ -17,6 +17,7 @@ import msgspec
 
 from nexus.adapters.mcp_server.definitions import DEFINITIONS, INSTRUCTIONS, WINDOW_URI, ToolDefinition
 from nexus.errors import NexusError, PackageMissing
+from nexus.types.decoding import decodable
 from nexus.types.sanitize import sanitize_text
 
 try:
@@ -83,7 +84,7 @@ def mcp_server(find_caller: FindCaller, version: str, *, writes: bool = False) -
             name = sanitize_text(params.name[:100])
             raise MCPError(protocol.INVALID_PARAMS, f"tool {name!r} not found (this server has: {names}{hint})")
         try:
-            arguments = msgspec.convert(params.arguments or {}, definition.arguments)
+            arguments = msgspec.convert(params.arguments or {}, decodable(definition.arguments))
             caller = await find_caller(ctx)
             return _answer(await caller.call(definition.name, arguments))
         except msgspec.ValidationError as error:
