@@ -6,16 +6,19 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from mcp import Client, MCPError
 
 import nexus
 from adapters.planted_facts import planted_facts
 from adapters.running_mcp import server_of
-from nexus.adapters.mcp_server.answers import ANSWER_TOKENS, McpAnswers
+from nexus.adapters.mcp_server.answers import ANSWER_TOKENS, McpAnswers, SessionPrincipals
 from nexus.adapters.mcp_server.definitions import WINDOW_URI, ReadArguments, SearchArguments
 from nexus.policy.values import Principal, Toolset
 from nexus.types.message import ToolCall, tool
@@ -305,6 +308,79 @@ def test_principal_sees_its_own_session_and_the_local_user_all(shared: nexus.Eng
     assert use(shared, sessions, "bob") == {"dm:bob"}
     assert use(shared, sessions) == {"dm:bob", "dm:alice-old", "pier-copy"}
     assert SECRET in use(shared, found)
+
+
+PEOPLE = ("ann", "ben")
+
+TALKS = st.lists(
+    st.tuples(st.sampled_from((*PEOPLE, "")), st.sampled_from(("mirror", "main", "team", "fork", "import"))), max_size=9
+)
+
+
+def hold(nx: nexus.Engine, talks: list[tuple[str, str]]) -> None:
+    """Let people, and the local user, who has no name, speak in sessions. Each message has its author's mark."""
+    for number, (person, way) in enumerate(talks):
+        text = f"treasure mark-{person}-x {number}"
+        owner: dict[str, Any] = {"principal": person} if person else {}
+        reply = nexus.AgentResult((nexus.assistant(text),))
+        if way == "mirror":
+            ctx = nx.mirror([{"role": "user", "content": text}], **owner, conversation="c", model="gpt-4o")
+            nx.record(ctx, reply)
+        elif way == "import":
+            nexus.add_messages(
+                nx, [nexus.user(text)], session=f"in-{person}", body={"principal": person} if person else {}
+            )
+        elif way == "fork" and nx.sessions():
+            nx.ledger.fork(f"fork-{number}", nx.sessions()[0].label)
+        else:
+            nx.record(nx.assemble(text, session=way, **owner, model="gpt-4o"), reply)
+
+
+def shown_to(nx: nexus.Engine, person: str) -> str:
+    """Return all that a principal can see: each session whole, and what a search finds."""
+    answers = McpAnswers(nx, person)
+    texts = [json.dumps(answers.call("search", SearchArguments(query))) for query in ("", "treasure", "mark")]
+    for info in nx.sessions():
+        for arguments in (ReadArguments(info.label), SearchArguments("treasure", info.label)):
+            name = "read" if isinstance(arguments, ReadArguments) else "search"
+            with suppress(nexus.NoSuchSession):
+                texts.append(json.dumps(answers.call(name, arguments)))
+    return "".join(texts)
+
+
+def marks_of_others(nx: nexus.Engine, person: str) -> list[str]:
+    text = shown_to(nx, person)
+    return [f"mark-{other}-x" for other in PEOPLE if other != person and f"mark-{other}-x" in text]
+
+
+@settings(max_examples=40, deadline=None)
+@given(TALKS)
+def test_no_principal_sees_what_another_said(talks: list[tuple[str, str]]) -> None:
+    with nexus.open(ledger=":memory:") as nx:
+        hold(nx, talks)
+        assert [marks_of_others(nx, person) for person in PEOPLE] == [[], []]
+
+
+def test_principals_see_their_own_sessions_also_as_they_grow() -> None:
+    with nexus.open(ledger=":memory:") as nx:
+        session_principals = SessionPrincipals(nx.store)
+
+        def sessions(person: str) -> set[str]:
+            answers = McpAnswers(nx, person, session_principals=session_principals)
+            return {row["session"] for row in answers.call("search", SearchArguments())["hits"]}
+
+        hold(nx, [("ann", "main"), ("ben", "team")])
+        assert (sessions("ann"), sessions("ben")) == ({"main"}, {"team"})
+        hold(nx, [("ben", "main")])
+        assert (sessions("ann"), sessions("ben")) == (set(), {"team"})
+        assert sessions("") == {"main", "team"}
+
+
+def test_principals_that_are_not_read_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionPrincipals, "of", lambda *_: {"ann"})
+    with nexus.open(ledger=":memory:") as nx:
+        hold(nx, [("ben", "mirror")])
+        assert marks_of_others(nx, "ann") == ["mark-ben-x"]
 
 
 def test_policy_decides_about_tools_and_unknown_principals(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def command() -> None:
     help=f"Serve over HTTP instead of standard input and output; port 0 is a free one [{ADDRESS}].",
 )
 @click.option("--write", is_flag=True, help="Also offer the tool `remember`, which adds facts to memory.")
-@click.option("--principal", default="", help="Show only the sessions that the policy gives this principal [all].")
+@click.option("--principal", default="", help="Show only the sessions of this principal [all].")
 @TENANT_OPTION
 @click.option(
     "--token-file",
@@ -175,7 +175,7 @@ def _serve_http(http: HttpOptions, options: Callable[[], CommandOptions], princi
         sys.stdout.flush()
 
     async def serve() -> None:
-        engines = _engines(options, is_local=False, has_memory=len(tokens.tenants) == 1)
+        engines = _engines(options, is_local=False, has_memory=len(tokens.owners) == 1)
 
         async def find_caller(ctx: Any) -> McpCaller:
             owner = owner_of(ctx.request)
@@ -211,7 +211,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 @command.early_subcommand("install")
 @click.argument("client", type=Choice(CLIENTS))
 @click.option("--write", is_flag=True, help="Let the client remember facts too.")
-@click.option("--principal", default="", help="Show only the sessions that the policy gives this principal [all].")
+@click.option("--principal", default="", help="Show only the sessions of this principal [all].")
 @TENANT_OPTION
 @click.option("--print", "prints_only", is_flag=True, help="Only print what would be written.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")

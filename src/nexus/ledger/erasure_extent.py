@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from nexus.ledger.documents import ADAPTER, AGENT, CONFIGURATION, PROFILE, PROXY
 from nexus.ledger.sessions import EVENT_STATES, LATE_MARK, LATE_REPLY, Document, QueuedEvent, SessionInfo
 from nexus.ledger.store import DocumentStore, HistoryStore, LedgerStore, SessionStore
 from nexus.types.decoding import decodable
+from nexus.types.ledger_entries import Entry
 
 
 class Erasure(Struct, frozen=True):
@@ -161,9 +162,13 @@ def _add_forks(store: LedgerStore, threads: set[int], labels: set[str]) -> None:
         waiting += sorted(found)
 
 
+def principals_in(entries: Iterable[Entry]) -> set[str]:
+    """Return the principals of the calls that entries belong to."""
+    return {str(entry.body["principal"]) for entry in entries if entry.body.get("principal")}
+
+
 def _principals(store: HistoryStore, info: SessionInfo) -> set[str]:
     """Return who spoke in a session; a direct session without a word belongs to the person that it names."""
-    entries = store.entries(info.thread)
-    names = {str(entry.body["principal"]) for entry in entries if entry.body.get("principal")}
+    names = principals_in(store.entries(info.thread))
     kind, _, name = info.label.partition(":")
     return names or ({name} if kind == _PERSONAL else set[str]())

@@ -42,6 +42,7 @@ class Tokens:
 
     Attributes:
         tenants: Names of all tenants.
+        owners: Whose the tokens are, each once.
     """
 
     def __init__(self, tenants_by_token: Mapping[str, str], principals: Mapping[str, str] | None = None) -> None:
@@ -52,6 +53,7 @@ class Tokens:
             _digest(token): TokenOwner(tenant, names.get(token, "")) for token, tenant in tenants_by_token.items()
         }
         self.tenants = tuple(dict.fromkeys(tenants_by_token.values()))
+        self.owners = tuple(dict.fromkeys(self._owners.values()))
 
     def tenant_of(self, authorization: str) -> str | None:
         """Return the tenant of an `Authorization` header; None without a valid bearer token."""

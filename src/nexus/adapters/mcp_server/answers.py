@@ -25,13 +25,15 @@ from nexus.context import AssembledContext
 from nexus.engine import NEXT_MESSAGE, Engine
 from nexus.engine.preparation import check_trusted
 from nexus.errors import BadFact, BadReference, BadSetting, NoSuchSession, NotAllowed
+from nexus.ledger.erasure_extent import principals_in
 from nexus.ledger.replay import entries_from_turn
 from nexus.ledger.search_text import best_excerpt, parse_query
 from nexus.ledger.sessions import Query, SearchHit
+from nexus.ledger.store import LedgerStore
 from nexus.policy import Policy
-from nexus.policy.authorization import owning_names
+from nexus.policy.authorization import owning_names, session_person
 from nexus.policy.decision import applied_toolsets, denial_reason, role_of
-from nexus.policy.principals import PolicyMatch, check_owner, match_policy
+from nexus.policy.principals import PolicyMatch, check_owner, match_policy, principal_session
 from nexus.render.report import omission_lines
 from nexus.render.window import conversation_contents
 from nexus.text.one_line import collapse_whitespace
@@ -87,19 +89,50 @@ class _Position(Struct, frozen=True, order=True):
     chars: int = 0
 
 
+class SessionPrincipals:
+    """The principals who spoke in the sessions of a ledger: each entry is read once."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self._by_thread: dict[int, tuple[int, set[str]]] = {}
+        """The newest entry that was read, and the principals up to it."""
+
+    def of(self, label: str) -> set[str]:
+        """Return the principals of a session's calls; none if no call has one."""
+        thread = self._store.thread_of(label)
+        if thread is None:
+            return set()
+        last_seq, principals = self._by_thread.get(thread, (0, set[str]()))
+        head_seq = self._store.thread(thread).head_seq
+        if head_seq > last_seq:
+            principals = principals | principals_in(self._store.entries(thread, last_seq, head_seq))
+            self._by_thread[thread] = (head_seq, principals)
+        return principals
+
+
 class McpAnswers:
     """The answers to one caller.
 
     Args:
         engine: The engine of the caller's tenant.
-        principal: Whose sessions are shown, as the policy says; empty for all sessions of the tenant.
+        principal: Whose sessions are shown; empty for all sessions of the tenant. They are those in which this principal
+            alone spoke, and those without a principal that the policy or a `dm:` name gives to it.
         has_memory: Whether the workspace's memory is the caller's.
+        session_principals: Who spoke in which session, kept between calls.
     """
 
-    def __init__(self, engine: Engine, principal: str = "", *, has_memory: bool = True) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        principal: str = "",
+        *,
+        has_memory: bool = True,
+        session_principals: SessionPrincipals | None = None,
+    ) -> None:
         self._engine = engine
         self._principal = principal
         self._has_memory = has_memory
+        self._session_principals = session_principals or SessionPrincipals(engine.ledger.store)
 
     def call(self, name: str, arguments: ToolArguments) -> Answer:
         """Return the answer of a tool. Raises NexusError."""
@@ -136,18 +169,23 @@ class McpAnswers:
         return [match_policy(policy, self._principal) for policy in policies]
 
     def _is_visible(self, label: str) -> bool:
-        """Return True for a session that is not deleted and that belongs to nobody else."""
+        """Return True for a session that is not deleted and, with a principal, is the principal's own."""
         store = self._engine.ledger.store
         update = store.session(label)
         if update is not None and update.metadata.status == "deleted":
             return False
         if not self._principal:
             return True
+        matches = self._matches()
         try:
-            check_owner(label, self._principal, self._matches(), partial(owning_names, store))
+            check_owner(label, self._principal, matches, partial(owning_names, store))
+            principals = self._session_principals.of(label)
+            if principals:
+                return principals == {self._principal}
+            own_session = principal_session(self._principal, matches)
+            return label == own_session or session_person(store, label) == self._principal
         except (NotAllowed, BadSetting):
             return False
-        return True
 
     def _label(self, session: str) -> str:
         """Return the label of a session that the caller may see. Raises NoSuchSession, which is no news about others."""

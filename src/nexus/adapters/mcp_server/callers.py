@@ -9,12 +9,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from nexus.adapters.mcp_server.definitions import ToolArguments
 from nexus.errors import LedgerUnusable, NexusError
 
 if TYPE_CHECKING:
-    from nexus.adapters.mcp_server.answers import McpAnswers
+    from nexus.adapters.mcp_server.answers import McpAnswers, SessionPrincipals
     from nexus.engine.async_engine import AsyncEngine
 
 
@@ -38,6 +39,7 @@ class McpEngines:
         self._is_current = is_current
         self._has_memory = has_memory
         self._engines: dict[str, AsyncEngine] = {}
+        self._session_principals = WeakKeyDictionary["AsyncEngine", "SessionPrincipals"]()
         self._lock = asyncio.Lock()
         self._warming: asyncio.Task[None] | None = None
 
@@ -71,9 +73,10 @@ class McpEngines:
             await nx.close()
 
     def _answers(self, nx: AsyncEngine, principal: str) -> McpAnswers:
-        from nexus.adapters.mcp_server.answers import McpAnswers
+        from nexus.adapters.mcp_server.answers import McpAnswers, SessionPrincipals
 
-        return McpAnswers(nx.engine, principal, has_memory=self._has_memory)
+        session_principals = self._session_principals.setdefault(nx, SessionPrincipals(nx.engine.ledger.store))
+        return McpAnswers(nx.engine, principal, has_memory=self._has_memory, session_principals=session_principals)
 
     async def _engine(self, tenant: str) -> AsyncEngine:
         async with self._lock:
