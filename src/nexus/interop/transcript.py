@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
+from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -371,16 +372,48 @@ def _joined(first: str, second: str, parts_before: int) -> str:
 
 
 def with_principal(transcript: Transcript, principal: str) -> Transcript:
-    """Return a transcript whose messages are a principal's; unchanged without one."""
+    """Return a transcript whose messages are a principal's; unchanged without one.
+
+    Its names and keys begin with the principal. A file's ids are what its writer says, so without that another
+    principal's file with the same ids would continue this session.
+    """
     if not principal:
         return transcript
+    prefix = f"{quote(principal, safe='', errors='surrogatepass')}/"
+    prefixed = _with_prefix(transcript, prefix, {"principal": principal})
+    return replace(
+        prefixed,
+        source_id=prefix + transcript.source_id,
+        parent=_prefixed(prefix, transcript.parent),
+    )
 
-    def own(steps: Sequence[Step]) -> tuple[Step, ...]:
-        return tuple(replace(step, facts={**step.facts, "principal": principal}) for step in steps)
+
+def _with_prefix(transcript: Transcript, prefix: str, facts: dict[str, Any]) -> Transcript:
+    """Return a transcript with a prefix of all keys, and further facts of each step."""
+
+    def changed(steps: Sequence[Step]) -> tuple[Step, ...]:
+        return tuple(
+            replace(
+                step,
+                pieces=tuple(replace(piece, key=_prefixed(prefix, piece.key)) for piece in step.pieces),
+                kept_from=_prefixed(prefix, step.kept_from),
+                facts={**step.facts, **facts},
+            )
+            for step in steps
+        )
 
     return replace(
         transcript,
-        steps=own(transcript.steps),
-        forks=tuple(replace(fork, steps=own(fork.steps)) for fork in transcript.forks),
-        sidechains=tuple(with_principal(side, principal) for side in transcript.sidechains),
+        steps=changed(transcript.steps),
+        forks=tuple(
+            replace(fork, after=_prefixed(prefix, fork.after), steps=changed(fork.steps)) for fork in transcript.forks
+        ),
+        after=_prefixed(prefix, transcript.after),
+        sidechains=tuple(_with_prefix(side, prefix, facts) for side in transcript.sidechains),
     )
+
+
+def _prefixed(prefix: str, key: str) -> str:
+    if not key:
+        return ""
+    return prefix + key

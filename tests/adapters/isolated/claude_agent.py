@@ -122,8 +122,8 @@ def test_sessions_resume_from_the_store_and_are_imported(nx: nexus.Engine, tmp_p
     assert len(model.bodies) == 2 * TURNS
     sent = json.dumps(model.bodies[-1]["messages"])
     assert all(question in sent for question in questions)  # the program read them from the store each time
-    history = nx.history(session)
-    assert texts_of(nx, session) == questions
+    history = nx.history(f"ada/{session}")
+    assert texts_of(nx, f"ada/{session}") == questions
     assert len([call for message in history for call in message.calls()]) == 2 * TURNS
     results = [result for message in history for result in message.results()]
     assert len(results) == 2 * TURNS
@@ -131,7 +131,7 @@ def test_sessions_resume_from_the_store_and_are_imported(nx: nexus.Engine, tmp_p
     images = [part for message in history for part in message.parts if isinstance(part, nexus.Image)]
     assert [image.data for image in images] == [PIXEL, PIXEL]
     for command in ("history", "explain", "context", "cache show"):
-        result = run(*command.split(), session, "--ledger", tmp_path / "ledger.db", folder=tmp_path)
+        result = run(*command.split(), f"ada/{session}", "--ledger", tmp_path / "ledger.db", folder=tmp_path)
         assert (result.code, bool(result.out)) == (0, True), result
 
 
@@ -141,8 +141,8 @@ def test_fork_is_a_session_of_its_own(nx: nexus.Engine, tmp_path: Path) -> None:
         fork = talk(nx, server.anthropic_url, tmp_path, ["other third"], resume=first, fork_session=True)
         talk(nx, server.anthropic_url, tmp_path, ["third"], resume=first)
     assert fork != first
-    assert texts_of(nx, first) == ["first", "second", "third"]
-    assert texts_of(nx, fork) == ["first", "second", "other third"]
+    assert texts_of(nx, f"ada/{first}") == ["first", "second", "third"]
+    assert texts_of(nx, f"ada/{fork}") == ["first", "second", "other third"]
 
 
 def entry(uuid: str, text: str, parent: str | None = None) -> Any:
@@ -174,11 +174,28 @@ def test_principals_have_stores_of_their_own(nx: nexus.Engine) -> None:
     seen, listed, own = asyncio.run(use())
     assert (seen, listed) == (None, [])
     assert len(own) == 1
-    (first,) = [found for found in nx.entries(KEY["session_id"]) if found.rows]
+    (first,) = [found for found in nx.entries(f"ada/{KEY['session_id']}") if found.rows]
     assert first.body["principal"] == "ada"
     nx.ledger.upkeep.erase_principal("ada")
     assert asyncio.run(NexusSessionStore(nx, principal="ada").load(KEY)) is None
     assert not nx.sessions()
+
+
+def test_the_same_ids_of_two_principals_are_two_sessions(nx: nexus.Engine) -> None:
+    async def use() -> None:
+        for name in ("ada", "bob", "ada/x", ""):
+            store = NexusSessionStore(nx, principal=name)
+            await store.append(KEY, [entry("a", f"{name} begins"), entry("b", f"{name} goes on", "a")])
+        await NexusSessionStore(nx, principal="bob").append(KEY, [entry("c", "bob follows", "b")])
+
+    asyncio.run(use())
+    histories = sorted([message.text() for message in nx.history(info.label)] for info in nx.sessions())
+    assert histories == [
+        [" begins", " goes on"],
+        ["ada begins", "ada goes on"],
+        ["ada/x begins", "ada/x goes on"],
+        ["bob begins", "bob goes on", "bob follows"],
+    ]
 
 
 def test_hostile_names_stay_in_the_ledger(nx: nexus.Engine, tmp_path: Path) -> None:
