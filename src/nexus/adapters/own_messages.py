@@ -71,9 +71,9 @@ def other_fields(fields: dict[str, Any], base_fields: dict[str, Any]) -> dict[st
     }
 
 
-def _differs(one: object, other: object) -> bool:
+def _differs(before: object, after: object) -> bool:
     try:
-        return bool(one != other)
+        return bool(before != after)
     except (RuntimeError, TypeError, ValueError):  # an array compares its elements, and is neither true nor false
         return True
 

@@ -1,4 +1,4 @@
-"""What fills a context window, as plain values: blocks, the conversation by kind of content, and its largest results."""
+"""Contents of a context window as plain values: blocks, the conversation by kind of content, and its largest results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools of the MCP server return: pages of at most `ANSWER_TOKENS`, of sessions that their caller may see."""
+"""Answers of the MCP server's tools: pages of at most `ANSWER_TOKENS`, of sessions that their caller may see."""
 
 from __future__ import annotations
 

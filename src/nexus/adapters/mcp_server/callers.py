@@ -1,4 +1,4 @@
-"""Who calls the MCP server: the engine of each tenant, opened when it is first needed, and what each caller may do.
+"""Callers of the MCP server: the engine of each tenant, opened when it is first needed, and what each caller may do.
 
 Nothing here loads the engine before the first call, so that a client is answered at once.
 """

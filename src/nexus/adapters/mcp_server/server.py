@@ -47,7 +47,7 @@ _Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class McpCaller:
-    """What a server asks for each request: the caller's tools, and the answer of one."""
+    """A request's caller: the tools that it may use, and the answer of one."""
 
     def __init__(
         self, denial: Callable[[str], Awaitable[str]], call: Callable[[str, Any], Awaitable[dict[str, Any]]]
@@ -66,7 +66,7 @@ def mcp_server(find_caller: FindCaller, version: str, *, writes: bool = False) -
     Args:
         find_caller: Returns who calls.
         version: The version that clients are told.
-        writes: Whether `remember` is definitions.
+        writes: Whether `remember` is offered.
     """
     definitions = {definition.name: definition for definition in DEFINITIONS if writes or not definition.writes}
 
